@@ -1,4 +1,4 @@
-//! What a gate has to say.
+//! A finding of a gate: path, line, and what to mend.
 
 use std::fmt;
 

@@ -1,12 +1,11 @@
-//! The gates that the compiler and clippy do not check: `cargo xtask tidy`, `cargo xtask licences`; and
-//! one for the simulator, `cargo xtask planted`. `cargo xtask test` runs all tests.
-//!
-//! A finding is one line, `file:line: what; how to mend it`, and any finding fails the gate.
+//! The gates that the compiler and clippy do not check, and `cargo xtask test`, which runs all tests. A
+//! finding of a gate is one line, `file:line: what; how to mend it`, and any finding fails the gate.
 
 mod document;
 mod finding;
 mod metadata;
 mod planted;
+mod program_list;
 mod prose;
 mod repository;
 mod rules;
@@ -23,7 +22,7 @@ use repository::Repository;
 const USAGE: &str = "\
 usage: cargo xtask GATE
   tidy      the code map, the layers, circles of imports, knowledge, sizes, words, plain words,
-            SEMANTICS, invariants, names of tests, links, examples
+            SEMANTICS, invariants, names of tests and of test programs, links, examples
   licences  every dependency's licence is on the list
   planted   bugs put into a copy of the tree, one at a time, are found by simulated clusters;
             [--only NAME]... [--runs 3] [--limit 120 (seconds)]

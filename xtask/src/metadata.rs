@@ -1,4 +1,4 @@
-//! What `cargo metadata` says: our crates with their dependencies, and everybody else's packages.
+//! The output of `cargo metadata`: our crates with their dependencies, and foreign packages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

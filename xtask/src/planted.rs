@@ -1,7 +1,5 @@
-//! `cargo xtask planted`: does the simulated cluster find bugs? Each of a list (`crates/sim/planted`) is
-//! put into a copy of the workspace, alone, and `glint-sim` runs on that from several seeds.
-//!
-//! Without any bug the same seeds must find nothing, or what is found with one says nothing.
+//! `cargo xtask planted`: puts each bug of `crates/sim/planted` alone into a copy of the workspace, and
+//! measures how soon `glint-sim` finds it.
 
 mod catalogue;
 mod hunt;
@@ -31,7 +29,9 @@ struct Wish {
     limit: Duration,
 }
 
-/// Plants and hunts as `arguments` say, writes a table to standard output, and says what came of it in a line.
+/// Plants and hunts as `arguments` say, writes a table to standard output, and returns a one-line summary.
+///
+/// Without any bug the same seeds must find nothing: else a violation that is found with a bug says nothing.
 pub fn run(root: &Path, arguments: &[String]) -> Result<String, String> {
     let wish = Wish::parse(arguments)?;
     let bugs = wish.pick(catalogue::read(root)?)?;

@@ -1,10 +1,11 @@
 //! All sources and documents of the workspace, read once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use crate::document::Document;
+use crate::program_list::LISTS;
 use crate::source::Source;
 
 /// The workspace's files.
@@ -20,6 +21,10 @@ pub struct Repository {
     pub allowances: String,
     /// Exceptions of the rule about plain words.
     pub prose_allowances: String,
+    /// Text of each list of test programs, by path.
+    pub program_lists: BTreeMap<&'static str, String>,
+    /// Text of the Makefile.
+    pub makefile: String,
 }
 
 /// The lists of exceptions, which may only shrink.
@@ -36,8 +41,12 @@ impl Repository {
         let mut repository = Repository {
             allowances: read(root, ALLOWANCES)?,
             prose_allowances: read(root, PROSE_ALLOWANCES)?,
+            makefile: read(root, "Makefile")?,
             ..Repository::default()
         };
+        for list in LISTS {
+            repository.program_lists.insert(list, read(root, list)?);
+        }
         for path in &paths {
             if path.ends_with(".rs") {
                 let text = read(root, path)?;

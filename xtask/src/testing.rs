@@ -1,7 +1,4 @@
-//! `cargo xtask test`: builds all test programs, runs them, several at a time, and says what each took.
-//!
-//! A program starts while a processor is idle, so programs that wait run beside each other and those
-//! that compute don't. `.ci/long` names those that start first, `.ci/alone` those that run last, one by one.
+//! `cargo xtask test`: builds all test programs, runs several at a time, and says how long each took.
 
 mod admission;
 mod meanwhile;
@@ -108,6 +105,9 @@ impl Selection {
 }
 
 /// Builds and runs the tests that `arguments` select. Returns a one-line summary.
+///
+/// A program starts while a processor is idle: programs that wait run beside each other, programs that
+/// compute do not. `.ci/long` names those that start first, `.ci/alone` those that run last, one by one.
 pub fn run(root: &Path, arguments: &[String]) -> Result<String, String> {
     let selection = Selection::parse(arguments)?;
     let built = program::build(root, selection.package.as_deref())?;

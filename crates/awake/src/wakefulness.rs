@@ -1,5 +1,5 @@
-//! When to stay awake for the next request instead of falling asleep and being woken, which costs more than a
-//! small request on a virtual machine. Pure (docs/adr/0005-one-reader-on-watch.md).
+//! When a thread stays awake for the next request. On a virtual machine being woken costs more than a small
+//! request. Pure (docs/adr/0005-one-reader-on-watch.md).
 
 use std::time::Duration;
 

@@ -1,7 +1,4 @@
-//! File ids.
-//!
-//! A FID is 38 bits of sequence and 24 bits of object, never reused, and equal to `st_ino` and to the FUSE
-//! nodeid, so it must be injective in 64 bits (a colliding `st_ino` corrupts `tar`, `rsync -H` and `cp -a`).
+//! File ids (FIDs).
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +8,11 @@ use serde::{Deserialize, Serialize};
 /// Bits of a FID that number objects inside one sequence.
 const OBJECT_BITS: u32 = 24;
 
-/// A file's id for its whole life and beyond: it is never used for another file.
+/// A file's id for its whole life and beyond: it is never used for another file. 38 bits of sequence, 24 bits
+/// of object.
+///
+/// A FID is also `st_ino` and the FUSE node id, so all its 64 bits count: two files with one `st_ino` corrupt
+/// `tar`, `rsync -H` and `cp -a`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fid(pub u64);
 

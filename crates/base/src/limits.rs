@@ -28,11 +28,15 @@ pub const KV_VALUE_BYTES_MAX: usize = 1 << 20;
 pub const FRAME_BYTES_MAX: usize = 5 << 20;
 /// Sub-requests in one frame. Beyond: the peer is disconnected.
 pub const FRAME_REQUESTS_MAX: usize = 4096;
+/// Changes in one update. Beyond: refused as a whole.
+pub const UPDATE_CHANGES_MAX: usize = 256;
+/// Directories whose names one update changes. Beyond: refused as a whole.
+pub const UPDATE_DIRS_MAX: usize = 2;
 /// Bytes of file data in one read or write request.
 pub const BULK_BYTES_MAX: usize = 4 << 20;
 /// Bytes of names and attributes in one directory page.
 pub const PAGE_BYTES_MAX: usize = 1 << 20;
-/// Bytes of pages in one answer to a walk of a tree. Beyond: the walker asks for the rest.
+/// Bytes of pages in one answer to a walk of a tree. Beyond: its reader asks for the rest.
 pub const WALK_BYTES_MAX: usize = 4 << 20;
 /// Directories below each other in a walk. Beyond: refused; deeper ones are read one by one.
 pub const WALK_DEPTH_MAX: usize = 128;
@@ -51,7 +55,11 @@ pub const ADVISED_TREES_MAX: usize = 2;
 pub const PAGE_ENTRIES_MAX: usize = 8192;
 /// Request frames of one client a server holds at once (its slots). Beyond: the client waits.
 pub const SLOTS_MAX: u16 = 64;
-/// Bytes a peer may have queued here. Beyond: reading from it stops until it drains.
+/// Bytes of replies that a client may leave untaken, beside those in its socket. Beyond: the server reads no
+/// more of its requests until half of them are taken.
+pub const UNTAKEN_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
+/// Bytes that a transport without a socket may have under way. Half of it is what an OST reads for one client
+/// beside its core.
 pub const PEER_QUEUE_BYTES_MAX: usize = 64 << 20;
 
 /// Callbacks to one client under way at once. Beyond: they wait here for their turn.
@@ -96,6 +104,9 @@ pub const TARGET_ADDRESSES_MAX: usize = 16;
 /// Bytes of one address. Beyond: registration is refused.
 pub const ADDRESS_BYTES_MAX: usize = 300;
 
+/// Bytes of requests that all clients of one target have under way there, and of answers to parts of their
+/// frames. Beyond: a client that has more than an equal share of them is refused, try again.
+pub const UNANSWERED_BYTES_MAX: usize = 256 << 20;
 /// Bytes of requests that wait for tokens at one target. Beyond: they go at once, and owe them.
 pub const HELD_BYTES_MAX: usize = 256 << 20;
 /// A request waits for tokens for at most this part of the time after which a client is evicted.
@@ -117,6 +128,8 @@ pub const LEASE_WITHDRAWN_MAX: usize = 256;
 pub const LEASE_CONTENTION_MAX: usize = 16;
 /// Over how long withdrawals are counted.
 pub const LEASE_CONTENTION_WINDOW: Duration = Duration::from_secs(4);
+/// Two callbacks on a directory's write lease within this, both for writers, are contention.
+pub const WRITE_LEASE_CONTENTION_WINDOW: Duration = Duration::from_secs(1);
 /// How long a contended directory gives no lease.
 pub const LEASE_CONTENTION_HOLD: Duration = Duration::from_secs(30);
 
@@ -138,8 +151,7 @@ pub const EARLY_CALLBACKS_MAX: usize = 1 << 14;
 /// comes with is used once. (An answer may wait long for others of its frame. One of an OST brings the
 /// bytes that were asked for, which are of no use without the lock: for that half a deadline is waited.)
 pub const EARLY_CALLBACK_MDT_AGE: Duration = Duration::from_secs(2);
-/// Files that a client keeps to tell the caller that asks that something written to them is lost.
-/// Beyond: only their number.
+/// Files with lost writes that a client remembers, to name them when it is asked. Beyond: only their number.
 pub const LOST_FILES_MAX: usize = 1 << 12;
 /// Idle locks a client gives up in one go.
 pub const LOCK_LRU_BATCH: usize = 256;
@@ -152,6 +164,7 @@ const _: () = assert!(XATTR_TOTAL_BYTES_MAX < KV_VALUE_BYTES_MAX);
 const _: () = assert!(BULK_BYTES_MAX + (64 << 10) < FRAME_BYTES_MAX);
 const _: () = assert!(PAGE_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(WALK_BYTES_MAX + (64 << 10) < FRAME_BYTES_MAX);
-const _: () = assert!(PEER_QUEUE_BYTES_MAX >= 2 * FRAME_BYTES_MAX);
+const _: () = assert!(PEER_QUEUE_BYTES_MAX >= UNTAKEN_BYTES_MAX);
+const _: () = assert!(UNTAKEN_BYTES_MAX >= 2 * FRAME_BYTES_MAX);
 const _: () = assert!(2 * SESSION_GRACE.as_secs() == 3 * CALLBACK_DEADLINE.as_secs());
 const _: () = assert!(LOCK_LRU_MAX <= LOCKS_PER_CLIENT_MAX);

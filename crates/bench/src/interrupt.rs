@@ -1,7 +1,4 @@
 //! The stop flag: how Ctrl-C reaches a running measurement.
-//!
-//! Nothing is torn down inside a signal handler. The handler sets the flag; whatever runs sees it
-//! within a tenth of a second, kills its child processes, and returns; the caller's guards clean up.
 #![allow(unsafe_code)] // sigaction has no safe form.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +12,9 @@ use crate::error::{BenchError, During, Result};
 static SIGNALLED: OnceLock<StopFlag> = OnceLock::new();
 
 /// Shared by a caller and everything it runs. Once set, it stays set.
+///
+/// Nothing is torn down inside a signal handler. The handler sets the flag. Code that runs sees it within a
+/// tenth of a second, kills its child processes and returns, and the caller's guards clean up.
 #[derive(Debug, Clone, Default)]
 pub struct StopFlag(Arc<AtomicBool>);
 

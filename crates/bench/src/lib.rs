@@ -1,11 +1,6 @@
-//! What `glint bench` measures with: an emulated link, source trees, workloads of real programs, the
-//! file systems to compare with, and the table that shows it all.
-//!
-//! Knows nothing of Glint's client: a file system is measured through [`workload::System`].
-//!
-//! Invariant: whatever is created here (namespaces, devices, mounts, processes, files) is owned by a
-//! value that removes it when dropped. A caller that catches signals sets the [`StopFlag`], lets the
-//! running call return [`BenchError::Interrupted`], and drops its values.
+//! The tools of `glint bench`: an emulated link, source trees, workloads, file systems to compare with,
+//! tables. A file system is measured through [`workload::System`]. Invariant: each namespace, device, mount,
+//! process and file has an owner that removes it when dropped, also after a signal ([`StopFlag`]).
 
 pub mod caches;
 pub mod error;

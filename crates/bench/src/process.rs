@@ -58,8 +58,8 @@ impl Running {
         Running::spawn(command, false)
     }
 
-    /// Starts a command in a process group of its own, so that its children end with it and a
-    /// terminal's Ctrl-C does not reach it directly.
+    /// Starts a command in a process group of its own. Its children end with it, and a terminal's Ctrl-C does
+    /// not reach it directly.
     pub fn start_group(command: &mut Command) -> Result<Running> {
         Running::spawn(command.process_group(0), true)
     }
@@ -198,9 +198,8 @@ impl Timed {
     }
 }
 
-/// Runs a command in its own process group and measures it; kills the group at `cap` or when `stop`
-/// is set. `watch` is called about ten times a second. Its error stream is kept; its output is the
-/// caller's to direct.
+/// Runs a command in its own process group and measures it; kills the group at `cap` or when `stop` is set.
+/// Calls `watch` about ten times a second. Its error stream is kept; its output is the caller's to direct.
 pub fn time(
     command: &mut Command,
     cap: Duration,

@@ -1,5 +1,5 @@
-//! Directories for what a measurement needs, named after the process, and the removal of those that
-//! killed processes have left behind, with the daemons, mounts and loop devices of them.
+//! Scratch directories of a measurement, named after the process. Those of killed processes are removed, with
+//! their daemons, mounts and loop devices.
 
 use std::fs;
 use std::path::Path;

@@ -46,8 +46,8 @@ fn with_rtt(rtt: Duration) -> LinkSettings {
     }
 }
 
-/// Sends `count` datagrams one after the other to an echo at the server's end and returns the round
-/// trips of those that came back, in order of length.
+/// Sends `count` datagrams, one after the other, to an echo at the server's end. Returns the round trips of
+/// those that came back, shortest first.
 fn round_trips(link: &Link, count: u32) -> Vec<Duration> {
     let address = (link.server_address(), 7777);
     let echo = link

@@ -1,10 +1,9 @@
 //! The control socket of a mount or a server: statistics and tunables, for the other verbs of this program.
-//!
-//! One line of JSON in, one out, over a Unix socket. A server's and a mount's own user and root may ask
-//! everything at theirs; others, at a second one, what a mount that is for everybody says to everybody.
+//! One line of JSON in, one out, over a Unix socket.
 
 mod asking;
 pub mod ending;
+mod listening;
 pub mod of_mount;
 pub mod of_targets;
 mod whereabouts;
@@ -29,6 +28,7 @@ use wire::mdt::WalkLevel;
 
 pub use asking::{Asked, ask, ask_all, path};
 use asking::{LINE_BYTES_MAX, read_line};
+use listening::Changing;
 use whereabouts::public;
 pub use whereabouts::{
     Endpoint, directory, made_private, mount_of, mount_of_entry, path_for_dir, path_for_mount,
@@ -261,7 +261,7 @@ impl Question {
         }
     }
 
-    /// It changes nothing and tells no name: the process that may use a mount may ask it.
+    /// It changes nothing and tells no name: every process that may use the mount may ask it.
     fn is_for_everybody(&self) -> bool {
         matches!(
             self,
@@ -392,6 +392,9 @@ impl ControlServer {
             answering,
             visitors: Arc::default(),
         });
+        let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
+        let changing = Changing::of(&directory);
+        changing.remove_dead(&directory);
         let public = match audience {
             Audience::Own => None,
             Audience::Everybody => Some(Door::open(public(&path), audience, &desk)?),
@@ -407,6 +410,7 @@ impl ControlServer {
     /// when the process is killed it leads nowhere, no matter which process listens at the first
     /// name then.
     pub fn also_at(&mut self, path: PathBuf) -> Result<(), String> {
+        let _changing = path.parent().map(Changing::of);
         let _ = std::fs::remove_file(&path);
         let linked = std::fs::hard_link(&self.own.path, &path);
         linked.map_err(|error| format!("{}: {error}", path.display()))?;
@@ -422,7 +426,7 @@ impl Door {
         desk: &Arc<Desk<impl Answering>>,
     ) -> Result<Door, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-        // A socket left by a dead process; what it is named by is ours now.
+        // Of a process that is on its end; what it is named by is ours now.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).map_err(failed)?;
         let mode = match audience {
@@ -458,7 +462,7 @@ impl Drop for Door {
                 let _ = std::fs::remove_file(path);
             }
         }
-        // On Linux, shutting a listening socket down wakes the process that waits in accept.
+        // On Linux, shutting a listening socket down wakes the thread that waits in accept.
         let woken = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
         if let (Ok(()), Some(thread)) = (woken, self.thread.take()) {
             // A thread that panicked has said so already.

@@ -11,7 +11,7 @@ pub fn refuse_twice(dirs: &[PathBuf]) -> Result<(), String> {
     let mut seen: Vec<((u64, u64), &Path)> = Vec::new();
     let mut targets: Vec<(Superblock, &Path)> = Vec::new();
     for dir in dirs {
-        // What is not there, or not whole, is told of by the process that opens it.
+        // A directory that is not there, or not whole, is reported when it is opened.
         let (Ok(found), Ok(state)) = (std::fs::metadata(dir), TargetDir::inspect(dir)) else {
             continue;
         };

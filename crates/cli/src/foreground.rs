@@ -49,8 +49,8 @@ impl Stop {
         result
     }
 
-    /// Set as well when standard input ends, which a parent holds open while it lives. `last_resort`
-    /// is called if the process is still there some seconds later, and then it ends.
+    /// Set as well when standard input ends, which a parent holds open while it lives. If the process still
+    /// runs some seconds later, `last_resort` is called and the process ends.
     pub fn with_parent(&self, last_resort: impl FnOnce() + Send + 'static) -> Result<(), String> {
         let flag = self.0.clone();
         let watch = move || {

@@ -1,17 +1,17 @@
-//! What is logged. One event a line, whatever the words in it; no more of one kind than a person
-//! can read; and a daemon's file that does not grow without end. Peers, users and file names choose
-//! words of messages: control characters are escaped, so that none of them makes a line of its own
-//! or speaks to a terminal.
+//! The log: one event a line, a bounded number of each kind, in a file of bounded size. Peers, users and file
+//! names choose words of messages, so control characters are escaped: none of them makes a line of its own or
+//! speaks to a terminal.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::stat::fstat;
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use tracing::Metadata;
 use tracing::callsite::Identifier;
 use tracing::level_filters::LevelFilter;
@@ -153,8 +153,7 @@ pub fn plain(bytes: &[u8]) -> String {
     line
 }
 
-/// A daemon's file that has grown too long is kept under another name, and a new one takes its place, for
-/// all that goes to standard error.
+/// Keeps a log that has grown too long under another name; standard error goes to a new file from then on.
 fn rotate(path: &Path) -> io::Result<()> {
     let here = fstat(io::stderr())?;
     if here.st_size <= FILE_BYTES_MAX {
@@ -178,10 +177,28 @@ fn rotate(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A log file, at its end. Nobody else reads it.
+/// A log file, at its end, or a device such as `/dev/null`. Nobody else reads it.
 pub fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.create(true).append(true).mode(0o600).open(path)
+    // The open of a FIFO would wait for a reader.
+    options.custom_flags(nix::libc::O_NONBLOCK);
+    let opened = options.create(true).append(true).mode(0o600).open(path);
+    let takes_logs = |kind: FileType| kind.is_file() || kind.is_char_device();
+    let refused = || {
+        Err(io::Error::other(
+            "no regular file and no device to write to",
+        ))
+    };
+    match std::fs::metadata(path) {
+        Ok(there) if !takes_logs(there.file_type()) => return refused(),
+        _ => (),
+    }
+    let opened = opened?;
+    // What the kernel shows as files there looks regular.
+    match fstatfs(&opened)?.filesystem_type() {
+        PROC_SUPER_MAGIC => refused(),
+        _ => Ok(opened),
+    }
 }
 
 #[cfg(test)]
@@ -203,6 +220,18 @@ mod tests {
         let long = plain(&[b'x'; 1 << 20]);
         assert!(long.len() < LINE_BYTES_MAX + 40, "{}", long.len());
         assert!(long.ends_with("x... (1048576 bytes)\n"));
+    }
+
+    #[test]
+    fn neither_a_fifo_nor_a_file_of_the_kernel_is_a_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let refused = open(&path).unwrap_err().to_string();
+        assert!(refused.starts_with("no regular file"), "{refused}");
+        let refused = open(Path::new("/proc/self/mem")).unwrap_err().to_string();
+        assert!(refused.starts_with("no regular file"), "{refused}");
+        assert!(open(&dir.path().join("new")).is_ok() && open(Path::new("/dev/null")).is_ok());
     }
 
     #[test]

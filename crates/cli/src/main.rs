@@ -16,6 +16,7 @@ mod port_holder;
 mod registration;
 mod server;
 mod supervisor;
+mod unopened;
 mod unreadable;
 mod verbs;
 
@@ -24,13 +25,12 @@ use std::process::ExitCode;
 use clap::Parser;
 use mimalloc::MiMalloc;
 
-/// Buffers of file data are freed by other threads than they were made by, and it gives them out
-/// again instead of asking the system for fresh pages (docs/adr/0001-libraries.md).
+/// The allocator reuses buffers of file data that another thread has freed, instead of asking the system for
+/// fresh pages (docs/adr/0001-libraries.md).
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// A POSIX file system for clusters in which metadata travels ahead of the reader and behind the
-/// writer.
+/// A POSIX file system for clusters in which metadata travels ahead of the reader.
 ///
 /// Start with `glint up --dir DIR --mount MNT`: it formats DIR if it is empty, serves it and
 /// mounts it at MNT, all in one process. `glint down MNT` ends it; nothing is lost.

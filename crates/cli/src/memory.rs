@@ -62,10 +62,10 @@ fn serve_write_back() {
     }
 }
 
-/// Where that is not allowed (in a container, as a rule), and what serves the mount is limited in
-/// memory together with who stores into a mapping, a control group of the first version has it wait
-/// for the mount's own pages when it needs memory itself. The fewer of them are dirty at once, the
-/// less of them it meets: with 2 MiB none in what hung one time out of ten.
+/// Bounds the mount's dirty pages where a process may not become an I/O flusher (in a container, as a rule).
+/// A control group of the first version can hold the mount's process and programs that store into mappings.
+/// When the process needs memory there, the kernel has it wait for the mount's own dirty pages. The fewer
+/// these are, the rarer that is: with 2 MiB no run hung, without a bound one in ten.
 pub fn spare_write_back(mount: &Mount) {
     if is_io_flusher() {
         return;

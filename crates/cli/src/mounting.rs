@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use base::{Clock, TargetName};
 use client::params::Params;
 use client::{Client, MountConfig, Mounted, TakeoverState, Unwritten};
-use fuse::kernel::mount::{MountOptions, Unmount, mount_on};
+use fuse::kernel::mount::{Elsewhere, MountOptions, Unmount, elsewhere, mount_on};
 use fuse::kernel::{
     Device, InitFlags, InitOffer, KernelLevel, Mount, Session, SessionConfig, mount,
 };
@@ -28,6 +28,15 @@ use crate::supervisor::Held;
 
 /// How long mounting waits for the root's attributes, from a server that may be away.
 const ROOT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether the end is wished, or the process's targets have stopped.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How often it is looked who keeps a mount that is off here.
+const LOOK_ELSEWHERE: Duration = Duration::from_secs(1);
+
+/// The wait for the kernel's last word to a mount.
+const LAST_WORD: Duration = Duration::from_millis(10);
 
 /// Said when servers are away at the end.
 const LEAVING: &str = "still waiting for servers to take what they do not have yet; stop it once \
@@ -104,14 +113,14 @@ pub struct Mounting {
 }
 
 impl Mounting {
-    /// Joins the file system and mounts it, or goes on with the mount of a process before, on what a
-    /// supervisor holds too. `beside`: what this process serves, and from where.
+    /// Joins the file system and mounts it, or takes over the mount of a process before from the supervisor.
+    /// The argument `beside` holds the targets that this process serves, and their directory.
     pub fn start(
         config: &MountConfig,
         wish: &MountWish,
         beside: Option<(ServedTargets, &Path)>,
         (held, descriptors): (Option<Held>, Descriptors),
-        clock: Arc<dyn Clock>,
+        (clock, stop): (Arc<dyn Clock>, &Stop),
     ) -> Result<Mounting, String> {
         let (began, gate) = (Instant::now(), Arc::new(Gate::default()));
         let mounted = Mounted::join(config, gate.clone(), clock).map_err(|e| e.to_string())?;
@@ -140,14 +149,10 @@ impl Mounting {
         let files = Arc::new(files);
         let options = wish.options(&fsname);
         let (devices, by) = held.map(|held| (held.devices, held.by)).unzip();
-        let (mount, session) = match config.takeover.as_ref().zip(devices) {
+        let (mount, service) = match config.takeover.as_ref().zip(devices) {
             Some((takeover, devices)) => supervised(takeover, devices, wish, &options, &files)?,
-            None => alone(wish, &options, &files)?,
+            None => alone(wish, &options)?,
         };
-        if let Err(error) = mount.set_read_ahead(1 << 20) {
-            tracing::debug!("read-ahead of the kernel stays as it is: {error}");
-        }
-        memory::spare_write_back(&mount);
         let (targets, dir) = beside.unzip();
         let (mount, ending) = (Arc::new(mount), Arc::<Ending>::default());
         let records = config.takeover.as_ref().map(|left| left.records().clone());
@@ -157,22 +162,81 @@ impl Mounting {
             ending: ending.clone(),
             client: client.clone(),
             fsname,
-            files,
+            files: files.clone(),
             uuid: config.secret.uuid().to_string(),
             targets,
             by,
         };
+        // A takeover may wait for servers: `glint status` tells which.
         let control = answer_questions(served, wish, dir)?;
-        Ok(Mounting {
+        let mut mounting = Mounting {
             mounted,
             mount,
-            session: Some(session),
+            session: None,
             client,
             gate,
             records,
             ending,
             _control: control,
+        };
+        mounting.session = Some(mounting.begin(service, files, stop)?);
+        if let Err(error) = mounting.mount.set_read_ahead(1 << 20) {
+            tracing::debug!("read-ahead of the kernel stays as it is: {error}");
+        }
+        memory::spare_write_back(&mounting.mount);
+        Ok(mounting)
+    }
+
+    /// Begins to serve. A takeover may wait for servers, and `stop` may ask for the end meanwhile.
+    fn begin(
+        &self,
+        service: Service,
+        files: Arc<FileSystem>,
+        stop: &Stop,
+    ) -> Result<Session, String> {
+        if !service.takes_over() {
+            return service.begin(files);
+        }
+        std::thread::scope(|scope| {
+            // Dropped when the takeover is over.
+            let (_taking_over, is_over) = mpsc::channel::<()>();
+            scope.spawn(move || self.end_meanwhile(stop, &is_over));
+            service.begin(files)
         })
+    }
+
+    /// Takes the mount off if `stop` asks for it before the takeover `is_over`. What the process before had
+    /// not sent is with the servers when it is over; until then a second wish ends the process.
+    fn end_meanwhile(&self, stop: &Stop, is_over: &mpsc::Receiver<()>) {
+        while is_over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            if !stop.is_wished() {
+                continue;
+            }
+            let end = || {
+                if self.mount.is_mounted() {
+                    let unmounted = self.mount.unmount(Unmount::Clean);
+                    unmounted.map_err(|error| error.to_string())?;
+                }
+                // Nothing is sent: this fails as soon as the takeover is over.
+                let _ = is_over.recv();
+                Ok::<(), String>(())
+            };
+            if let Err(reason) = stop.fulfil(end, self.waiting(), self.abort()) {
+                complain(format!("{reason}; still mounted"));
+            }
+        }
+    }
+
+    /// What an end that takes long waits for, in words.
+    fn waiting(&self) -> impl FnOnce() -> String + Send + 'static {
+        let (client, mount) = (self.client.clone(), self.mount.clone());
+        move || match keeper(&mount, &client) {
+            Some(Keeper::Using(there)) => format!(
+                "off here, and still used in {there}; stop it once more to leave at once: calls there \
+                 fail then"
+            ),
+            _ => format!("{LEAVING} ({})", client.backlog()),
+        }
     }
 
     /// Where it is mounted.
@@ -183,6 +247,19 @@ impl Mounting {
     /// Somebody unmounted it.
     fn has_ended(&self) -> bool {
         self.session.as_ref().is_none_or(Session::has_ended)
+    }
+
+    /// The other mount namespace that keeps what is off here, where no process uses it: that must not hold up
+    /// the end. It is looked again when some time has passed since it was `looked` last.
+    fn left_to(&self, looked: &mut Instant) -> Option<Elsewhere> {
+        if looked.elapsed() < LOOK_ELSEWHERE {
+            return None;
+        }
+        *looked = Instant::now();
+        match keeper(&self.mount, &self.client)? {
+            Keeper::Idle(there) => Some(there),
+            Keeper::Using(_) => None,
+        }
     }
 
     /// Takes it off, where it still is, and fails all that it is asked. No other process goes on.
@@ -198,16 +275,16 @@ impl Mounting {
         }
     }
 
-    /// Serves until somebody unmounts it or `stop` wishes it, and it could be taken off. `stopped`, which is
-    /// asked again and again, says which targets do not come back while this process lives.
+    /// Serves until the mount is taken off, by another process or because `stop` asks for it. The function
+    /// `stopped`, called again and again, returns the targets that do not come back while this process lives.
     pub fn serve(&mut self, stop: &Stop, mut stopped: impl FnMut() -> Vec<TargetName> + Send) {
         loop {
+            let mut looked = Instant::now();
             stop.wait(|| {
                 stopped();
-                self.has_ended()
+                self.has_ended() || self.left_to(&mut looked).is_some()
             });
-            let (abort, client) = (self.abort(), self.client.clone());
-            let waiting = move || format!("{LEAVING} ({})", client.backlog());
+            let (waiting, abort) = (self.waiting(), self.abort());
             match stop.fulfil(|| self.stop(&mut stopped), waiting, abort) {
                 Ok(()) => return,
                 Err(reason) => complain(format!("{reason}; still mounted")),
@@ -221,7 +298,8 @@ impl Mounting {
         &mut self,
         stopped: &mut (impl FnMut() -> Vec<TargetName> + Send),
     ) -> Result<(), String> {
-        match self.has_ended() {
+        let is_idle = || matches!(keeper(&self.mount, &self.client), Some(Keeper::Idle(_)));
+        match self.has_ended() || is_idle() {
             true => self.mount.note_gone(),
             false => {
                 let unmounted = self.mount.unmount(Unmount::Clean);
@@ -246,16 +324,52 @@ impl Mounting {
     /// Answers what the kernel has asked, and makes all of it durable.
     fn leave(&mut self) -> Result<(), Unwritten> {
         if let Some(session) = self.session.take() {
-            session.join();
+            self.outwait(session);
         }
         self.gate.close();
         let mut mounted = self.mounted.lock().unwrap_or_else(|p| p.into_inner());
         mounted.leave()
     }
 
+    /// Waits until the kernel asks nothing more. With this process its device goes, and calls in mount
+    /// namespaces that this mount is left to fail.
+    fn outwait(&self, session: Session) {
+        let mut looked = Instant::now();
+        while !session.has_ended() {
+            if let Some(there) = self.left_to(&mut looked) {
+                return tracing::warn!(
+                    "ends although it is mounted in {there}, where nobody uses it"
+                );
+            }
+            std::thread::sleep(LAST_WORD);
+        }
+        session.join();
+    }
+
     /// How the end went: what is lost, if anything is.
     pub fn outcome(&self) -> Result<(), String> {
         self.ending.outcome().unwrap_or(Ok(()))
+    }
+}
+
+/// Another mount namespace that has a mount which is off here.
+enum Keeper {
+    /// A process works there in the mount, or has files of it open.
+    Using(Elsewhere),
+    /// No process does.
+    Idle(Elsewhere),
+}
+
+fn keeper(mount: &Mount, client: &Client) -> Option<Keeper> {
+    if mount.is_mounted() {
+        return None;
+    }
+    let all = elsewhere(mount.number()?);
+    let [_, files, directories, _] = client.sizes();
+    match all.iter().find(|there| there.is_inside) {
+        Some(inside) => Some(Keeper::Using(inside.clone())),
+        None if files + directories > 0 => all.into_iter().next().map(Keeper::Using),
+        None => all.into_iter().next().map(Keeper::Idle),
     }
 }
 
@@ -265,7 +379,7 @@ fn beside<T>(mut look: impl FnMut() + Send, run: impl FnOnce() -> T) -> T {
         // Dropped at the end, whatever that is.
         let (_running, ended) = mpsc::channel::<()>();
         scope.spawn(move || {
-            while ended.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout) {
+            while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
                 look();
             }
         });
@@ -291,19 +405,62 @@ fn answer_questions(
     Ok(control)
 }
 
-/// Mounts, and serves the mount as long as this process lives.
-fn alone(
-    wish: &MountWish,
-    options: &MountOptions,
-    files: &Arc<FileSystem>,
-) -> Result<(Mount, Session), String> {
+/// What is mounted, and has yet to be served.
+enum Service {
+    /// As long as this process lives.
+    Alone(Device, SessionConfig),
+    /// Another process may go on with it.
+    Supervised {
+        takeover: Arc<TakeoverState>,
+        devices: Vec<Device>,
+        offer: InitOffer,
+    },
+}
+
+impl Service {
+    /// Another process has served it before.
+    fn takes_over(&self) -> bool {
+        matches!(self, Service::Supervised { takeover, .. } if takeover.incarnation() > 1)
+    }
+
+    /// Serves it, when what another process left is in order.
+    fn begin(self, files: Arc<FileSystem>) -> Result<Session, String> {
+        let (takeover, session) = match self {
+            Service::Alone(device, config) => (None, Session::start(device, files, config)),
+            Service::Supervised {
+                takeover,
+                devices,
+                offer,
+            } => {
+                let inherited = takeover.incarnation() > 1;
+                let session = Session::resume(devices, &offer, files, inherited);
+                (Some(takeover), session)
+            }
+        };
+        let session = session.map_err(|error| error.to_string())?;
+        let granted = session.granted();
+        match takeover {
+            Some(takeover) if granted.resends() && granted.increments_epoch() => {
+                client::begin_serving(takeover.records());
+            }
+            Some(_) => tracing::warn!(
+                "this kernel cannot send requests again, or forget all names, as Linux 6.16 can: if \
+                 this process is killed, no other goes on"
+            ),
+            None => {}
+        }
+        Ok(session)
+    }
+}
+
+/// Mounts.
+fn alone(wish: &MountWish, options: &MountOptions) -> Result<(Mount, Service), String> {
     let (mount, device) = mount(&wish.point, options).map_err(|error| error.to_string())?;
     let config = SessionConfig {
         kernel: wish.kernel,
         ..SessionConfig::default()
     };
-    let session = Session::start(device, files.clone(), config);
-    Ok((mount, session.map_err(|error| error.to_string())?))
+    Ok((mount, Service::Alone(device, config)))
 }
 
 /// Who uses the mount finds its metadata server met, or has been told that it is away. With a `timeout`
@@ -329,14 +486,14 @@ fn wait_for_root(
     Ok(())
 }
 
-/// Serves what another process may go on serving. Mounts, if this is the first.
+/// What another process may go on serving. Mounts, if this is the first.
 fn supervised(
-    takeover: &TakeoverState,
+    takeover: &Arc<TakeoverState>,
     devices: Vec<Device>,
     wish: &MountWish,
     options: &MountOptions,
     files: &Arc<FileSystem>,
-) -> Result<(Mount, Session), String> {
+) -> Result<(Mount, Service), String> {
     let first = devices.first().ok_or("the supervisor left no device")?;
     let (mount, offer) = match client::offer(takeover.records()) {
         Some((minor, flags, max_readahead)) => {
@@ -358,19 +515,13 @@ fn supervised(
             (mount, offer)
         }
     };
-    let inherited = takeover.incarnation() > 1;
-    let session = Session::resume(devices, &offer, files.clone(), inherited);
-    let session = session.map_err(|error| error.to_string())?;
-    let granted = session.granted();
-    if granted.resends() && granted.increments_epoch() {
-        client::begin_serving(takeover.records());
-    } else {
-        tracing::warn!(
-            "this kernel cannot send requests again, or forget all names, as Linux 6.16 can: if \
-             this process is killed, no other goes on"
-        );
-    }
-    Ok((mount, session))
+    let takeover = takeover.clone();
+    let service = Service::Supervised {
+        takeover,
+        devices,
+        offer,
+    };
+    Ok((mount, service))
 }
 
 /// About what a file's name and attributes take in memory.

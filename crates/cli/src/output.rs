@@ -1,7 +1,4 @@
-//! What this program writes on standard output and standard error. All of it goes through here.
-//!
-//! Peers, users and file names choose words of it: [`shown`] escapes those that would make a line of
-//! their own, turn the direction of others, or speak to a terminal.
+//! All that this program writes on standard output and standard error.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -44,8 +41,8 @@ fn shown_json(json: &str) -> String {
     line
 }
 
-/// Writes a line of bytes as they are, as a path for other programs must be; to a terminal, which
-/// would carry out what is no text, as [`shown`].
+/// Writes a line of bytes unchanged, as other programs need a path. To a terminal, which would interpret
+/// control characters, it writes them as [`shown`].
 pub fn say_bytes(bytes: &[u8]) {
     match std::io::stdout().is_terminal() {
         true => say(String::from_utf8_lossy(bytes)),
@@ -98,7 +95,8 @@ pub fn note(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{}", shown(&line.to_string()));
 }
 
-/// Text of others', on one line and without what a terminal would carry out.
+/// Text that peers, users and file names may have chosen, on one line. Characters are escaped that
+/// would begin another line, turn the direction of text, or control a terminal.
 pub fn shown(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     text.chars().for_each(|one| push_shown(&mut line, one));

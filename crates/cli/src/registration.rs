@@ -267,9 +267,9 @@ impl Followed {
             .ok()
     }
 
-    /// What the MGS knows when it was told again where the targets here are: it may have forgotten, or
-    /// know another place, as it may after it was restored. It compares, for where a server is that
-    /// listens on all addresses only the MGS sees.
+    /// Registers the targets here again, and returns the MGS's configuration. An MGS that was restored may
+    /// have forgotten them, or know an older place. It compares by itself: only the MGS sees the address of a
+    /// server that listens on all.
     fn config(&self, peer: &mut Option<Peer>) -> Result<Config, String> {
         let targets = self.told_now();
         if let Some(mgs) = &self.registration.mgs {

@@ -23,6 +23,7 @@ use crate::memory;
 use crate::mgs::{self, Mgs};
 use crate::port_holder::why_not_started;
 use crate::registration::{self, Followed, Following, Registration, Way};
+use crate::unopened::{NotOpened, Unopened};
 
 /// Finds the way to an address as the configuration spells it.
 pub type Reach = Arc<dyn Fn(&str) -> Option<Address> + Send + Sync>;
@@ -164,6 +165,8 @@ struct Opening {
     mdts: Vec<Arc<mds::serve::MdtServer>>,
     osts: Vec<oss::serve::OstServer>,
     controls: Vec<Controls>,
+    /// Those that could not be opened, and why.
+    damaged: Vec<(TargetName, String)>,
 }
 
 impl Serving {
@@ -333,6 +336,7 @@ impl Opening {
             mdts: Vec::new(),
             osts: Vec::new(),
             controls: Vec::new(),
+            damaged: Vec::new(),
         }
     }
 
@@ -353,10 +357,58 @@ impl Opening {
                 let act = config.when_fenced.clone();
                 target.fence().on_loss(move |cause| act(cause));
                 self.fences.push(target.fence().clone());
-                self.open(dir, target, &keys, clock)?;
+                self.open_or_hold(dir, target, &keys, clock)?;
             }
         }
+        self.refuse_useless(config.mounts)
+    }
+
+    /// Opens a target. A damaged one is held and reported, but serves nobody.
+    fn open_or_hold(
+        &mut self,
+        dir: &Path,
+        target: Target,
+        keys: &Keys,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<(), String> {
+        let name = target.superblock().target;
+        let (service, committed) = match self.open(dir, &target, clock) {
+            Ok(opened) => opened,
+            Err(NotOpened::Failed(reason)) => return Err(reason),
+            Err(NotOpened::Damaged(reason)) => {
+                let unopened = Unopened::new(reason.clone());
+                self.controls.push(unopened.controls(name));
+                self.damaged.push((name, reason));
+                let service: Arc<dyn Service> = unopened;
+                (service, LastCommitted::new(Transno(0)))
+            }
+        };
+        self.targets
+            .push(opened(target, (service, committed), keys));
         Ok(())
+    }
+
+    /// Fails where each target is damaged, or one that the others need. Those are the MGS, and for a mount in
+    /// this process the MDT.
+    fn refuse_useless(&self, mounts: bool) -> Result<(), String> {
+        let is_needed = |name: &TargetName| match name.kind {
+            TargetKind::Mgs => true,
+            TargetKind::Mdt => mounts,
+            TargetKind::Ost => false,
+        };
+        let needed = self.damaged.iter().any(|(name, _)| is_needed(name));
+        if !needed && self.damaged.len() < self.targets.len() {
+            return Ok(());
+        }
+        match self
+            .damaged
+            .iter()
+            .map(|(_, reason)| reason.as_str())
+            .collect::<Vec<_>>()
+        {
+            reasons if reasons.is_empty() => Ok(()),
+            reasons => Err(reasons.join("; ")),
+        }
     }
 
     fn rules(&self, boot_epoch: base::BootEpoch) -> mds::Rules {
@@ -383,10 +435,10 @@ impl Opening {
         dir: &Path,
         target: &Target,
         clock: &Arc<dyn Clock>,
-    ) -> Result<(oss::serve::OstServer, Arc<LastCommitted>), String> {
+    ) -> Result<(oss::serve::OstServer, Arc<LastCommitted>), NotOpened> {
         let superblock = target.superblock();
         let name = superblock.target;
-        let at = |error: storage::StorageError| format!("{name} in {}: {error}", dir.display());
+        let at = |error: StorageError| not_opened(name, dir, &error);
         let tables = oss::records::TABLES;
         let kv = Arc::new(target.kv(&tables, options(name)).map_err(at)?);
         let files = target.objects_keeping(self.shares.objects);
@@ -418,13 +470,12 @@ impl Opening {
     fn open(
         &mut self,
         dir: &Path,
-        target: Target,
-        keys: &Keys,
+        target: &Target,
         clock: &Arc<dyn Clock>,
-    ) -> Result<(), String> {
+    ) -> Result<(Arc<dyn Service>, Arc<LastCommitted>), NotOpened> {
         let superblock = target.superblock().clone();
         let name = superblock.target;
-        let at = |error: storage::StorageError| format!("{name} in {}: {error}", dir.display());
+        let at = |error: StorageError| not_opened(name, dir, &error);
         let committed;
         let service: Arc<dyn Service> = match name.kind {
             TargetKind::Mgs => {
@@ -459,29 +510,43 @@ impl Opening {
                 service
             }
             TargetKind::Ost => {
-                let (server, durable) = self.open_ost(dir, &target, clock)?;
+                let (server, durable) = self.open_ost(dir, target, clock)?;
                 committed = durable;
                 let service = server.service();
                 self.osts.push(server);
                 service
             }
         };
-        let info = TargetInfo {
-            name,
-            uuid: superblock.target_uuid.0,
-            addresses: Vec::new(),
-        };
-        let served = ServedTarget {
-            name,
-            key: Some(keys.client.clone()),
-            server_key: Some(keys.server.clone()),
-            boot_epoch: superblock.boot_epoch,
-            last_committed: committed,
-            service: Arc::new(Held { service, target }),
-        };
-        self.targets.push(Opened { info, served });
-        Ok(())
+        Ok((service, committed))
     }
+}
+
+fn not_opened(name: TargetName, dir: &Path, error: &StorageError) -> NotOpened {
+    NotOpened::of(error, format!("{name} in {}: {error}", dir.display()))
+}
+
+/// The target, as `service` serves it.
+fn opened(
+    target: Target,
+    (service, last_committed): (Arc<dyn Service>, Arc<LastCommitted>),
+    keys: &Keys,
+) -> Opened {
+    let superblock = target.superblock();
+    let (name, boot_epoch) = (superblock.target, superblock.boot_epoch);
+    let info = TargetInfo {
+        name,
+        uuid: superblock.target_uuid.0,
+        addresses: Vec::new(),
+    };
+    let served = ServedTarget {
+        name,
+        key: Some(keys.client.clone()),
+        server_key: Some(keys.server.clone()),
+        boot_epoch,
+        last_committed,
+        service: Arc::new(Held { service, target }),
+    };
+    Opened { info, served }
 }
 
 /// The targets of every directory, held for this process. Side by side: each may have to wait.
@@ -491,8 +556,7 @@ fn open_all(config: &ServeConfig) -> Result<Vec<(&Path, TargetDir)>, String> {
         Some(machine) => Process::apart(machine),
         None => Process::this(),
     };
-    let process =
-        process.map_err(|error| format!("cannot find out who this process is: {error}"))?;
+    let process = process.map_err(|error| format!("cannot identify this process: {error}"))?;
     let open = |dir: &Path| TargetDir::open_as(dir, &process).map_err(|error| error.to_string());
     std::thread::scope(|scope| {
         let dirs = config.dirs.iter().map(PathBuf::as_path);

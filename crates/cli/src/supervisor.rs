@@ -2,6 +2,7 @@
 //! needs, starts one, and starts another where that does not end by itself
 //! (docs/adr/0011-supervisor.md). It does nothing else, so that nothing befalls it.
 
+mod crash_loop;
 mod remains;
 
 use std::fmt;
@@ -10,7 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
 use client::{Left, TakeoverState};
@@ -22,6 +23,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
+use self::crash_loop::{CrashLoop, Ended, Next};
 use self::remains::Remains;
 use crate::daemon::Daemon;
 
@@ -36,14 +38,6 @@ const ORDINARY_USER: &str = "mounted by an ordinary user, and so not supervised:
 const WORKER: &str = "GLINT_WORKER";
 /// This very program, whatever has become of its file since.
 const PROGRAM: &str = "/proc/self/exe";
-/// A worker that fails sooner has perhaps met what every other will meet.
-const SOON: Duration = Duration::from_secs(1);
-/// How many such in a row, before it is given up.
-const SOON_MAX: u32 = 10;
-/// And for how long at least: who kills them quickly may yet let one get on.
-const SOON_FOR: Duration = Duration::from_secs(10);
-/// The wait before the next worker after the second such; doubles.
-const PAUSE_FIRST: Duration = Duration::from_millis(50);
 /// How often it is looked whether the worker was killed and can't end, of which no signal tells.
 const LOOK_MS: u16 = 250;
 
@@ -285,13 +279,10 @@ impl Supervisor {
 
     /// The same; with what the last worker ended.
     fn serve(&mut self) -> Result<i32, String> {
-        let (mut first, mut soon) = (true, 0);
-        let mut row_began = Instant::now();
+        let mut crash_loop = CrashLoop::default();
+        let mut first = true;
         loop {
             let began = Instant::now();
-            if soon == 0 {
-                row_began = began;
-            }
             let worker = self.start_worker(first)?;
             first = false;
             let (death, asked) = self.wait(worker)?;
@@ -299,21 +290,26 @@ impl Supervisor {
             if death.code() == 0 || asked || !left.served {
                 return Ok(death.code());
             }
-            // Killed from outside, unlike what fails by itself, it says nothing about the next.
-            let failed = !death.was_killed();
-            soon = match !left.settled || failed && began.elapsed() < SOON {
-                true => soon + 1,
-                false => 0,
+            let ended = Ended {
+                began,
+                at: Instant::now(),
+                incarnation: left.incarnation,
+                settled: left.settled,
+                killed: death.was_killed(),
             };
-            if soon >= SOON_MAX && row_began.elapsed() >= SOON_FOR {
-                return Err(format!(
-                    "the process that serves the mount ended {soon} times in a row as soon as it \
-                     began ({death}): giving up; what was not durable is lost"
-                ));
-            }
-            tracing::error!("the process that serves the mount ended: {death}; another goes on");
-            if soon > 1 {
-                std::thread::sleep(PAUSE_FIRST * (1 << (soon - 2).min(4)));
+            match crash_loop.after(ended) {
+                Next::GiveUp { row } => {
+                    return Err(format!(
+                        "the process that serves the mount ended {row} times in a row as soon as it \
+                         began ({death}): giving up; what was not durable is lost"
+                    ));
+                }
+                Next::GoOn { pause } => {
+                    tracing::error!(
+                        "the process that serves the mount ended: {death}; another goes on"
+                    );
+                    std::thread::sleep(pause);
+                }
             }
         }
     }
@@ -396,6 +392,7 @@ impl Supervisor {
         let nothing = Left {
             served: false,
             settled: false,
+            incarnation: 0,
         };
         Region::map(&self.memory).map_or(nothing, |memory| Left::in_memory(&memory))
     }

@@ -315,8 +315,8 @@ fn a_mount_says_once_what_it_waits_for() {
     let address = free_address();
     let words = ["mount", &address, "mnt", "--key", "D/key", "--timeout", "2"];
     let ran = glint(dir.path(), &words);
-    ran.failed_saying(&["nobody serves it at ", &address, "start glint serve"]);
-    let waiting = format!("waiting for the management service, which nobody serves at {address}");
+    ran.failed_saying(&["no server has it at ", &address, "start glint serve"]);
+    let waiting = format!("waiting for the management service: no server has it at {address}");
     assert_eq!(ran.err.matches(&waiting).count(), 1, "{ran:?}");
     // Without an end it waits until there is somebody.
     let script = format!(

@@ -279,7 +279,16 @@ fn questions_about_what_is_no_mount_are_refused() {
     ] {
         glint(dir.path(), words).failed_saying(&["mnt is not on a Glint mount"]);
     }
-    glint(dir.path(), &["down", "mnt"]).failed_saying(&["nothing of FUSE is mounted on"]);
+    // Somebody works in one of them.
+    let mut user = Command::new("sleep");
+    let mut user = user.arg("600").current_dir(dir.path()).spawn().unwrap();
+    let refused = [&["down", "mnt"][..], &["umount", "."]].map(|words| glint(dir.path(), words));
+    user.kill().unwrap();
+    user.wait().unwrap();
+    for ran in refused {
+        ran.failed_saying(&["nothing of Glint is mounted on"]);
+        assert!(!ran.err.contains("in use"), "{ran:?}");
+    }
 }
 
 /// Of the targets of a process that serves and mounts one stops: the others serve on, and so does its mount.
@@ -292,8 +301,11 @@ fn a_target_that_stops_takes_neither_others_nor_the_mount_along() {
     const NAME: &str = "a name to be found on the disk";
     let dir = place();
     let mut up = Staying::start(dir.path(), &UP);
+    // Between the records of the root and those of `dir` stand pages of others: where in `dir` the name is
+    // stored goes by a random key.
     let made = format!(
-        "mkdir mnt/dir && touch mnt/dir/$(seq -s ' mnt/dir/' 300) 'mnt/dir/{NAME}' mnt/open"
+        "mkdir mnt/between mnt/dir && touch mnt/between/$(seq -s ' mnt/between/' 300) \
+         mnt/dir/$(seq -s ' mnt/dir/' 300) 'mnt/dir/{NAME}' mnt/open"
     );
     shell(dir.path(), &made).worked();
     glint(dir.path(), &["down", "mnt"]).worked();
@@ -328,4 +340,55 @@ fn a_target_that_stops_takes_neither_others_nor_the_mount_along() {
     assert_eq!(up.ended(), Some(1), "{}", up.said());
     let said = up.said();
     assert!(said.contains("glint: MDT0 has stopped: "), "{said}");
+}
+
+// SEMANTICS: crash.damage
+
+#[test]
+fn a_target_that_is_damaged_at_the_start_does_not_keep_others_from_serving() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let roles = ["format", "D", "--role", "mgs,mdt,ost0,ost1"];
+    glint(dir.path(), &roles).worked();
+    let of = |target: &str| dir.path().join("D").join(target).join("db");
+    let damage = |target: &str| {
+        let len = fs::metadata(of(target)).unwrap().len();
+        let file = fs::OpenOptions::new().write(true).open(of(target)).unwrap();
+        file.write_all_at(&vec![0; len as usize], 0).unwrap();
+    };
+    damage("ost1");
+    let serve = ["serve", "D", "--listen", "127.0.0.1:0"];
+    let mut server = Staying::start(dir.path(), &serve);
+    let said = server.said();
+    for part in [
+        "OST1 has stopped, other targets here serve on: ",
+        "D/ost1/db",
+        "glint fsck",
+    ] {
+        eventually("it is told", || server.said().contains(part));
+    }
+    assert!(said.contains("serving glint at "), "{said}");
+    let status = glint(dir.path(), &["status", "D"]);
+    for part in ["OST1: stopped: OST1 in ", "MDT0: serving", "OST0: serving"] {
+        assert!(status.worked().contains(part), "no {part:?} in {status:?}");
+    }
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ended(), Some(1), "{}", server.said());
+    assert!(
+        server.said().contains("glint: OST1 has stopped: "),
+        "{}",
+        server.said()
+    );
+
+    // A mount of the same process reads what is elsewhere.
+    let mut up = Staying::start(dir.path(), &UP);
+    shell(dir.path(), "mkdir mnt/dir && ls mnt").worked();
+    glint(dir.path(), &["down", "mnt"]);
+    assert_eq!(up.ended(), Some(1), "{}", up.said());
+
+    // Without the MGS nobody finds the others.
+    damage("mgs");
+    glint(dir.path(), &serve).failed_saying(&["MGS in ", "D/mgs/db", "glint fsck"]);
 }

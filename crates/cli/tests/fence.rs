@@ -159,9 +159,9 @@ fn a_mount_of_up_goes_with_its_targets() {
     assert_eq!(up.ended(), Some(1), "{}", up.said());
     let said = up.said();
     assert_eq!(said.matches("its fence was taken by").count(), 1, "{said}");
-    // The directory below, and not a mount that nobody serves.
+    // The directory below, and not a mount that no process serves.
     assert_eq!(fs::read_dir(&mnt).unwrap().count(), 0, "{said}");
-    assert!(open.metadata().is_err(), "nobody serves it");
+    assert!(open.metadata().is_err(), "no process serves it");
     second.signal(Signal::SIGTERM);
     assert_eq!(second.ended(), Some(0), "{}", second.said());
 }

@@ -71,8 +71,8 @@ struct Cut {
     steps: usize,
 }
 
-/// Runs `glint` with these words, killed before each of its steps in turn, always beginning with what
-/// is in `before`, and looks at what that leaves. How many steps it has.
+/// Runs `glint` with these words from the state in `before`, killed before each step in turn, and looks at
+/// the state that is left. Returns the number of steps.
 fn cut_each(before: &Path, words: &[&str], mut look: impl FnMut(Cut)) -> usize {
     let place = InMemory::new();
     let library = preloaded(place.path(), STEPS);

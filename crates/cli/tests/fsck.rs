@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs;
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -16,7 +17,10 @@ use mds::mutation::{Mutation, apply};
 use mds::records::{Bytes, Dirent, Inode, Place, Record, SequenceOwner, State};
 use mds::store::{Store, table_id, tables};
 use nix::sys::signal::Signal;
-use storage::{Batch, KeyRange, KvOptions, ObjectId, ObjectStore, Target, TargetDir};
+use oss::records::{SEALS, TABLES};
+use storage::{
+    Batch, KeyRange, KvOptions, ObjectId, ObjectStore, SealedObjects, Target, TargetDir,
+};
 use support::{Staying, glint, needs_root, shell};
 
 /// Of a client that is gone.
@@ -117,6 +121,27 @@ fn objects_go_only_when_nobody_can_want_them() {
 }
 
 #[test]
+fn a_part_that_a_file_does_not_have_is_removed() {
+    let dir = place();
+    glint(dir.path(), &["format", "D"]).worked();
+    grant(dir.path());
+    // A directory has no bytes. The grant of the other's sequence may be repeated.
+    let files = [Fid::ROOT, Fid::new(LIVE + 7, 1)];
+    for file in files {
+        store_object(dir.path(), file);
+    }
+    let ran = glint(dir.path(), &["fsck", "D"]);
+    assert!(
+        ran.worked().contains("OST0: 0 errors, 2 warnings"),
+        "{ran:?}"
+    );
+    let ran = glint(dir.path(), &["fsck", "D", "--repair"]);
+    assert!(ran.worked().contains("OST0: 1 mended, 1 left"), "{ran:?}");
+    let left = files.map(|file| has_object(dir.path(), file));
+    assert_eq!(left, [false, true]);
+}
+
+#[test]
 fn objects_stay_where_the_mdt_was_not_sound_or_was_not_there() {
     let dir = place();
     let file = Fid::new(BURNT, 1);
@@ -136,6 +161,32 @@ fn objects_stay_where_the_mdt_was_not_sound_or_was_not_there() {
     assert!(has_object(dir.path(), file));
     glint(dir.path(), &words).worked();
     assert!(!has_object(dir.path(), file));
+}
+
+#[test]
+fn without_repair_no_store_is_written() {
+    let dir = place();
+    let formatted = ["format", "D", "--role", "mgs,mdt,ost"];
+    glint(dir.path(), &formatted).worked();
+    let stores = || {
+        ["mgs", "mdt0", "ost0"].map(|target| {
+            let store = dir.path().join("D").join(target).join("db");
+            let written = fs::metadata(&store).unwrap().modified().unwrap();
+            (written, fs::read(&store).unwrap())
+        })
+    };
+    // Also where a server was killed, and left more to do to who opens them.
+    for killed in [false, true] {
+        if killed {
+            drop(Staying::start(
+                dir.path(),
+                &["serve", "D", "--listen", "127.0.0.1:0"],
+            ));
+        }
+        let before = stores();
+        glint(dir.path(), &["fsck", "D"]).worked();
+        assert!(stores() == before, "killed: {killed}");
+    }
 }
 
 #[test]
@@ -418,4 +469,75 @@ fn bytes_that_are_missing_are_told_of() {
         let told = format!("object {file}.0 is damaged: bytes 0 to 5");
         assert!(ran.out.contains(&told), "{ran:?}");
     }
+}
+
+/// A file system with one file, which is stopped. Its file.
+fn with_words(dir: &Path) -> Fid {
+    let mut up = Staying::start(dir, &UP);
+    fs::write(dir.join("mnt/file"), "words").unwrap();
+    let file = Fid(fs::metadata(dir.join("mnt/file")).unwrap().ino());
+    glint(dir, &["down", "mnt"]).worked();
+    assert_eq!(up.ended(), Some(0), "{}", up.said());
+    glint(dir, &["fsck", "D"]).worked();
+    file
+}
+
+const UP: [&str; 5] = ["up", "--dir", "D", "--mount", "mnt"];
+
+/// SEMANTICS: crash.damage
+#[test]
+fn bytes_that_something_else_added_are_not_read() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let file = with_words(dir.path());
+    let objects = target(dir.path(), TargetKind::Ost).objects().unwrap();
+    objects.write(ObjectId::new(file, 0), 5, b"more").unwrap();
+    drop(objects);
+    let ran = glint(dir.path(), &["fsck", "D"]);
+    ran.failed_saying(&["one error"]);
+    let told = format!("object {file}.0 is damaged: bytes 5 to 9");
+    assert!(ran.out.contains(&told), "{ran:?}");
+    let up = Staying::start(dir.path(), &UP);
+    let path = dir.path().join("mnt/file");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "words");
+    assert_eq!(fs::metadata(&path).unwrap().len(), 5);
+    let mut longer = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    let refused = longer.write_all(b"x").and_then(|()| longer.sync_all());
+    assert_eq!(
+        refused.unwrap_err().raw_os_error(),
+        Some(5),
+        "{}",
+        up.said()
+    );
+    drop(longer);
+    // Written anew it is sound.
+    fs::write(&path, "others").unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "others");
+}
+
+#[test]
+fn a_file_whose_object_a_client_has_changed_is_as_long_as_that() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    let file = with_words(dir.path());
+    let ost = target(dir.path(), TargetKind::Ost);
+    let kv = Arc::new(ost.kv(&TABLES, KvOptions::new("OST0")).unwrap());
+    let objects = SealedObjects::new(Arc::new(ost.objects().unwrap()), kv.clone(), SEALS);
+    objects.write(ObjectId::new(file, 0), 5, b"more").unwrap();
+    objects.settle_all().unwrap();
+    kv.wait_durable(kv.committed()).unwrap();
+    drop((objects, kv, ost));
+    let ran = glint(dir.path(), &["fsck", "D"]);
+    ran.failed_saying(&["one error"]);
+    assert!(ran.out.contains("is 5 bytes long, and has 9"), "{ran:?}");
+    let ran = glint(dir.path(), &["fsck", "D", "--repair"]);
+    assert!(ran.worked().contains("OST0: 1 mended, 0 left"), "{ran:?}");
+    glint(dir.path(), &["fsck", "D"]).worked();
+    let _up = Staying::start(dir.path(), &UP);
+    let path = dir.path().join("mnt/file");
+    assert_eq!(fs::read_to_string(path).unwrap(), "wordsmore");
 }

@@ -1,6 +1,5 @@
-//! A process that serves targets and a mount beside them, killed while the kernel forgets pages for it
-//! and waits for a read that this very process would answer: it cannot end before the next one has
-//! answered that, which needs what it held.
+//! A killed process with targets and a mount, on which the kernel still waits for a read. The process cannot
+//! end before the next one has answered the read, for which that one needs the targets.
 // SEMANTICS: crash.mount
 #![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]
 
@@ -24,8 +23,8 @@ const CACHED_AT: u64 = 6 << 20;
 
 type Read = std::io::Result<Vec<u8>>;
 
-/// A file system with its mount `mnt`, and another mount of it, `other`, that stands still: with that
-/// its targets wait for all that knew them, and answer no read.
+/// A file system with its mount `mnt`, and another mount `other` that stands still. Its restarted targets
+/// wait for `other`, and answer no read.
 struct Place {
     dir: tempfile::TempDir,
     up: Staying,

@@ -292,7 +292,7 @@ fn a_mount_in_the_background_is_supervised() {
     let alone = [&daemon[..], &["--no-supervisor", "--log", "log"]].concat();
     glint(dir.path(), &alone).worked();
     kill(Pid::from_raw(status()), Signal::SIGKILL).unwrap();
-    eventually("nobody serves it", || {
+    eventually("no process serves it", || {
         let error = fs::read(mnt.join("open")).map_err(|error| error.raw_os_error());
         error == Err(Some(nix::errno::Errno::ENOTCONN as i32))
     });
@@ -507,7 +507,7 @@ fn rules_of_a_server_are_set_and_seen_while_it_runs() {
     set("*.nrs_tbf_rule=stop all").worked();
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ended(), Some(0), "{}", server.said());
-    param(&["list"]).failed_saying(&["nobody serves E", "glint serve"]);
+    param(&["list"]).failed_saying(&["no server of this user has E", "glint serve"]);
     let mut server = Staying::start(dir.path(), &["serve", "D", "E", "--listen", "127.0.0.1:0"]);
     assert_eq!(
         param(&["get", "mdt.*.nrs_tbf_rule"]).worked(),
@@ -517,7 +517,7 @@ fn rules_of_a_server_are_set_and_seen_while_it_runs() {
     // Of a server that was killed nothing is asked.
     server.signal(Signal::SIGKILL);
     server.ended();
-    param(&["list"]).failed_saying(&["nobody serves E"]);
+    param(&["list"]).failed_saying(&["no server of this user has E"]);
 }
 
 #[test]
@@ -545,7 +545,7 @@ fn one_process_answers_for_its_mount_and_its_targets() {
     glint(dir.path(), &["down", "mnt"]).worked();
     drop(up);
     let gone = glint(dir.path(), &["param", "list", "--dir", "D"]);
-    gone.failed_saying(&["nobody serves D"]);
+    gone.failed_saying(&["no server of this user has D"]);
 }
 
 #[test]

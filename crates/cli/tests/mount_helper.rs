@@ -6,12 +6,19 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::Signal;
 
 use support::{
-    Ran, Staying, as_nobody, directory_of_nobody, finish, glint, needs_root, program, shell,
+    Killed, Ran, Staying, as_nobody, directory_of_nobody, eventually, finish, glint, needs_root,
+    program, shell,
 };
 
 /// A served file system, a mount point, and the program under the names of helpers.
@@ -132,6 +139,57 @@ fn mount_and_umount_find_the_helpers() {
 }
 
 #[test]
+fn remount_changes_what_it_names_and_nothing_else() {
+    if needs_root() {
+        return;
+    }
+    let place = Place::new();
+    let changes = [
+        // By mount(8), which lists what is mounted and may leave out the words that say what is usual.
+        ("mount -o remount,suid,dev mnt", "rw,relatime"),
+        ("mount -o remount,rw mnt", "rw,relatime"),
+        ("mount -o remount,ro mnt", "ro,relatime"),
+        ("mount -o remount,rw mnt", "rw,relatime"),
+        ("mount -o remount,nosuid mnt", "rw,nosuid,relatime"),
+        ("mount -o remount,noexec mnt", "rw,nosuid,noexec,relatime"),
+        ("mount -o remount,suid mnt", "rw,noexec,relatime"),
+        ("mount -o remount,noatime mnt", "rw,noexec,noatime"),
+        // By a line of a table, which says nothing of what is mounted.
+        (
+            "./mount.glint any mnt -o remount,rw,key=D/key",
+            "rw,noexec,noatime",
+        ),
+        (
+            "./mount.glint any mnt -o remount,ro,nodev",
+            "ro,nodev,noexec,noatime",
+        ),
+        ("./mount.glint any mnt -o remount,rw,exec,dev", "rw,noatime"),
+        (
+            "./mount.glint any mnt -o remount,nosuid,nodev,atime",
+            "rw,nosuid,nodev,relatime",
+        ),
+    ];
+    let mut script = format!(
+        "cp -a /sbin/. sbin/ && cp -P mount.fuse.glint sbin/ && mount --bind sbin /sbin
+         ./mount.glint {}:/ mnt -o key=D/key,log=log; trap 'umount -l mnt' EXIT\n",
+        place.address
+    );
+    for (change, _) in changes {
+        script += &format!("{change} && findmnt -n -o VFS-OPTIONS mnt\n");
+    }
+    fs::create_dir(place.path().join("sbin")).unwrap();
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-euc", &script])
+        .current_dir(place.path());
+    let ran = finish(&mut command);
+    for ((change, wanted), options) in changes.iter().zip(ran.worked().lines()) {
+        assert_eq!(options, *wanted, "{change}: {ran:?}");
+    }
+    assert_eq!(ran.out.lines().count(), changes.len());
+}
+
+#[test]
 fn what_is_not_understood_or_not_there_is_said() {
     if needs_root() {
         return;
@@ -189,4 +247,114 @@ fn rights_of_other_users_and_devices_are_given_only_where_asked_for() {
     let words = ["mount", &place.address, "mnt", "-o", "suid"];
     let ran = finish(as_nobody(&copy).args(words).current_dir("/"));
     ran.failed_saying(&["only root can mount with suid or dev"]);
+}
+
+#[test]
+fn umount_does_not_name_its_own_helpers() {
+    if needs_root() {
+        return;
+    }
+    let place = Place::new();
+    let source = format!("{}:/", place.address);
+    let key = "key=D/key,log=log";
+    place
+        .helper("mount.glint", &[&source, "mnt", "-o", key])
+        .worked();
+    let busy = shell(
+        place.path(),
+        "cd mnt && ../umount.fuse.glint \"$PWD\"; exit $?",
+    );
+    assert_eq!(busy.code, Some(32), "{busy:?}");
+    assert_eq!(busy.err.matches("  pid ").count(), 1, "{busy:?}");
+    assert!(busy.err.contains("(sh) works in "), "{busy:?}");
+    shell(place.path(), "cd mnt && exec ../umount.fuse.glint \"$PWD\"").worked();
+    assert_eq!(place.entry(), None);
+}
+
+/// A process with a mount namespace of its own, in which all is mounted that is now. It works in `dir`.
+fn bystander(dir: &Path) -> Killed {
+    let mut bystander = Command::new("unshare")
+        .args(["--mount", "sh", "-c", "echo ready; read end"])
+        .current_dir(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let said = bystander.stdout.take().unwrap();
+    BufReader::new(said).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    Killed(bystander)
+}
+
+#[test]
+fn a_mount_namespace_that_does_not_use_a_mount_does_not_hold_up_its_end() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mnt = dir.path().join("mnt");
+    fs::create_dir(&mnt).unwrap();
+    for more in [&[][..], &["--supervisor"]] {
+        for end in ["signal", "glint umount", "umount"] {
+            let words = [&["up", "--dir", "D", "--mount", "mnt"], more].concat();
+            let mut up = Staying::start(dir.path(), &words);
+            fs::write(mnt.join("file"), end).unwrap();
+            let bystander = bystander(dir.path());
+            match end {
+                "signal" => up.signal(Signal::SIGTERM),
+                "glint umount" => drop(glint(dir.path(), &["umount", "mnt"]).worked()),
+                _ => drop(shell(dir.path(), "umount -i mnt").worked()),
+            }
+            assert_eq!(up.ended(), Some(0), "{end} {more:?}");
+            // What it still has fails, and does not show what is below.
+            let there = format!("/proc/{}/root{}", bystander.0.id(), mnt.display());
+            let error = fs::read_dir(there).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::NotConnected, "{end}");
+        }
+    }
+}
+
+#[test]
+fn a_thread_in_a_mount_namespace_of_its_own_does_not_hold_up_the_end_of_a_mount() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("mnt")).unwrap();
+    let mut up = Staying::start(dir.path(), &["up", "--dir", "D", "--mount", "mnt"]);
+    let ((ready, is_ready), (end, is_over)) = (mpsc::channel(), mpsc::channel::<()>());
+    // As the last thread of a killed process that waits for another mount: its first is none of theirs.
+    let thread = std::thread::spawn(move || {
+        unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS).unwrap();
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+        ready.send(()).unwrap();
+        let _ = is_over.recv();
+    });
+    is_ready.recv().unwrap();
+    up.signal(Signal::SIGTERM);
+    assert_eq!(up.ended(), Some(0));
+    drop(end);
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_mount_namespace_that_uses_a_mount_keeps_it_and_is_named() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mnt = dir.path().join("mnt");
+    fs::create_dir(&mnt).unwrap();
+    let mut up = Staying::start(dir.path(), &["up", "--dir", "D", "--mount", "mnt"]);
+    let bystander = bystander(&mnt);
+    up.signal(Signal::SIGTERM);
+    let named = format!(
+        "still used in the mount namespace of pid {}",
+        bystander.0.id()
+    );
+    eventually("it is named", || up.said().contains(&named));
+    drop(bystander);
+    assert_eq!(up.ended(), Some(0));
 }

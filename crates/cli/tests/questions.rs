@@ -48,6 +48,12 @@ fn what_is_too_large_to_be_fetched_is_said() {
         "not everything was fetched",
     ]);
     glint(dir.path(), &["fs", "prefetch", "mnt/small"]).worked();
+    let refused = glint(dir.path(), &["fs", "prefetch", "mnt/large"]);
+    refused.failed_saying(&["mnt/large: ", "not everything was fetched"]);
+    assert_eq!(refused.out, "fetched nothing\n");
+    let again = glint(dir.path(), &["fs", "prefetch", "mnt/small"]);
+    let here = "fetched nothing: all of it is here already\n";
+    assert_eq!(again.worked(), here);
 }
 
 #[test]
@@ -168,6 +174,7 @@ fn the_fid_of_a_symbolic_link_is_its_own() {
     for root in ["mnt", "mnt/", "mnt/."] {
         assert_eq!(fid(root).worked(), fid("mnt").worked());
     }
+    assert_eq!(path(fid("mnt").worked()).worked(), "/\n");
 }
 
 #[test]

@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use rpc::{Refusal, RefusalReason};
 use support::{
-    Killed, NOBODY, Staying, as_nobody, directory_of_nobody, eventually, finish, glint, needs_root,
+    Killed, NOBODY, OPEN_DEVICE, Staying, as_nobody, directory_of_nobody, eventually, finish,
+    glint, needs_root,
 };
 use wire::handshake::Handshake;
 
@@ -127,6 +128,71 @@ fn a_process_of_another_user_is_not_asked_and_hides_no_mount() {
     assert!(all.worked().contains(other.to_str().unwrap()), "{all:?}");
 }
 
+/// A socket of a process that has died.
+fn leave_behind(socket: &Path) {
+    drop(UnixListener::bind(socket).unwrap());
+}
+
+#[test]
+fn sockets_of_the_dead_are_removed_by_the_next_process() {
+    if needs_root() {
+        return;
+    }
+    fs::create_dir_all("/run/glint").unwrap();
+    let numbers = ["9999:1.sock", "9999:1.public.sock", "mount-99999999.sock"];
+    let left = numbers.map(|name| Path::new("/run/glint").join(name));
+    left.iter().for_each(|socket| leave_behind(socket));
+    let (_dir, _up) = mounted();
+    for socket in left {
+        assert!(!socket.exists(), "{}", socket.display());
+    }
+}
+
+/// The device number of its mount is that of one which root had once.
+#[test]
+fn the_mount_of_another_user_is_not_dead_where_an_old_socket_of_roots_is() {
+    if needs_root() {
+        return;
+    }
+    let (dir, _copy) = directory_of_nobody();
+    let script = format!(
+        "{OPEN_DEVICE}\n\
+        own() {{ setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups \"$@\"; }}\n\
+        own ./glint up --dir D --mount mnt --daemon --log log >&2 || exit 9\n\
+        socket=/run/glint/$(own stat -c %Hd:%Ld mnt).sock; mkdir -p /run/glint\n\
+        python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' $socket\n\
+        ./glint status mnt; code=$?\n\
+        rm -f $socket; own ./glint down mnt >&2; exit $code"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]);
+    let ran = finish(command.current_dir(dir.path()));
+    assert!(ran.worked().contains("served by pid"), "{ran:?}");
+}
+
+/// It answers whatever keeps the verb waiting, and lives on.
+#[test]
+fn a_forged_socket_does_not_hold_up_a_forced_end() {
+    if needs_root() {
+        return;
+    }
+    let (dir, _up) = mounted();
+    let point = dir.path().join("mnt");
+    instead(&socket_of(&point), |out| {
+        out.write_all(
+            b"{\"Status\":{\"fsname\":\"glint\",\"pid\":1,\"mounted_at\":\"/\",\"ending\":false,\
+              \"uuid\":\"\",\"serves\":null,\"targets\":{},\"sizes\":[0,0,0,0],\"parked\":0,\
+              \"replaced\":null,\"forsaken\":false}}\n",
+        )
+    });
+    let began = Instant::now();
+    let ran = glint(dir.path(), &["umount", "--force", "mnt"]);
+    ran.failed_saying(&["still writes"]);
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(40), "{took:?}");
+    assert_eq!(fs::read_dir(&point).unwrap().count(), 0, "it is off");
+}
+
 #[test]
 fn an_answer_has_an_end_in_bytes() {
     if needs_root() {
@@ -210,7 +276,8 @@ fn mounts_of_others_that_may_not_be_asked_fail_nothing() {
     named.failed_saying(&["belongs to uid 0"]);
 }
 
-/// Takes the address of a server that has died, and tells each mount that comes to give up, until it is dropped.
+/// Takes the address of a server that has died, and tells each mount that comes to give up, until it is
+/// dropped.
 struct Impostor {
     stop: Arc<AtomicBool>,
     address: String,
@@ -283,7 +350,7 @@ fn who_takes_the_port_of_a_dead_server_costs_a_mount_nothing_but_time() {
         let call = std::thread::spawn(move || fs::write(path, words));
         eventually("it is told", || {
             let status = glint(at, &["status", "mnt"]);
-            let told = "at its address somebody says: give up\\nall is lost";
+            let told = "a peer at its address says: give up\\nall is lost";
             status.worked().matches(told).count() == 2
         });
         assert!(!call.is_finished(), "{}", mounted.said());
@@ -296,7 +363,7 @@ fn who_takes_the_port_of_a_dead_server_costs_a_mount_nothing_but_time() {
     }
     let said = mounted.said();
     assert!(
-        said.contains("who answers has not proven its key"),
+        said.contains("the peer that answers has not proven its key"),
         "{said}"
     );
     assert!(!said.lines().any(|line| line.starts_with("all is lost")));

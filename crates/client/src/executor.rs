@@ -302,7 +302,7 @@ pub async fn join_all<T>(futures: Vec<impl Future<Output = T> + Send>) -> Vec<T>
 }
 
 /// As many questions to the MDT about files of their own as are on their way at once. Of its slots they
-/// leave some to all others; and one to what has to be told to its next life before anything else is.
+/// leave some to all others; and one to what has to be told to its next boot before anything else is.
 pub const AT_ONCE: usize = base::limits::SLOTS_MAX as usize / 3;
 
 /// Does `work` with each of `items`, with `at_once` of them at most at a time: one that takes long

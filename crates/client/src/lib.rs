@@ -1,7 +1,5 @@
-//! A file system without FUSE: POSIX-shaped calls on FIDs over ONE cache that locks cover.
-//!
-//! The kernel rim, tools and tests use [`Client`]; [`Mounted`] makes one. Statahead and write-behind
-//! are policies over the cache. What must wait is parked as data ([`executor`]).
+//! A file system without FUSE: POSIX-shaped calls ([`Client`]) on FIDs over one cache that locks cover.
+//! [`Mounted`] makes a client. A call that must wait is parked as data ([`executor`]).
 
 mod cache;
 mod calls;
@@ -17,12 +15,12 @@ mod session;
 mod work;
 
 pub use cache::handle::HandleId;
-pub use cache::inode::Reached;
 pub use cache::kernel_pages::ReadTo;
+pub use cache::stale_names::Reached;
 pub use calls::read::ReadData;
 pub use calls::write::WriteWish;
 pub use calls::{
-    Changed, Credentials, DirPage, Moved, OpenWish, Opened, PageEntry, PinnedFile, Unheard,
+    CAPABILITY, Changed, Credentials, DirPage, Moved, Opened, PageEntry, PinnedFile, Unheard,
 };
 pub use journal::nodes::FurtherNode;
 pub use journal::serving::{Left, begin_serving, end_serving, note_offer, offer};
@@ -32,6 +30,7 @@ pub use policy::statahead::report::{Pattern, WalkReport};
 pub use policy::statahead::tree::TreePart;
 pub use recovery::takeover::TakeoverState;
 pub use session::client::{Client, Entry, NewNode, Place, Stat};
+pub use session::file_handle::OpenWish;
 pub use session::{kernel, params, stats};
 pub use work::advice::{Advice, Heard, NameRange, RANGE_PART_MAX};
 pub use work::reading::FETCHED_BYTES_MAX;

@@ -18,7 +18,7 @@ pub struct ContentionRule {
 
 /// The recent events of one resource; at most `max + 1` of them are remembered.
 #[derive(Debug, Default)]
-pub(crate) struct Contention {
+pub struct Contention {
     recent: VecDeque<Tick>,
     until: Option<Tick>,
 }

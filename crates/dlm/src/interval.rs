@@ -1,7 +1,4 @@
-//! Byte ranges of many holders, found by overlap and by neighbourhood in O(log n).
-//!
-//! A treap ordered by start. Each node knows how far its subtree reaches, and how far without the holder that
-//! reaches farthest, so a search that must ignore one holder's own ranges skips whole subtrees of them.
+//! Byte ranges of many holders, found by overlap and by neighbourhood in O(log n): a treap ordered by start.
 
 use base::{ByteRange, ClientId};
 
@@ -24,7 +21,8 @@ struct Node {
     right: Tree,
 }
 
-/// How far a subtree's ranges reach.
+/// How far a subtree's ranges reach, with and without the holder that reaches farthest. So a search that must
+/// ignore one holder's own ranges skips whole subtrees of them.
 #[derive(Debug, Clone, Copy)]
 struct Reach {
     /// The largest end, and who holds it.

@@ -1,11 +1,6 @@
-//! The distributed lock manager: a server's lock table and its mirror in a client.
-//!
-//! Both are pure state machines: time and input are arguments, output is data. They know no inode,
-//! file, clock or socket; a resource is a number, and what a bit covers is its owner's affair.
-//! docs/locks.md is the specification.
-//!
-//! Invariant: two locks, or a lock and a running operation, that conflict are never held at once by
-//! different clients, and every waiting request is granted once its holders behave.
+//! The distributed lock manager: a server's [`LockTable`], and its mirror in a client, the [`LockCache`].
+//! Both are pure state machines: time and input are arguments, output is data. docs/locks.md is the normative
+//! text.
 
 pub mod bits;
 pub mod cache;
@@ -20,7 +15,7 @@ pub mod table;
 
 pub use bits::Bits;
 pub use cache::{CacheInput, CacheLimits, CacheOutput, LockCache, Reason, Release};
-pub use contention::ContentionRule;
+pub use contention::{Contention, ContentionRule};
 pub use ids::{IdHash, IdHasher, IdMap, IdSet};
 pub use lock::{Cover, Grant, Keep, Lock, OpId, ResourceId};
 pub use mode::{Mode, ModeSet};

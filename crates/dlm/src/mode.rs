@@ -86,7 +86,7 @@ impl ModeSet {
         Mode::ALL.into_iter().filter(move |mode| self.has(*mode))
     }
 
-    /// The client that makes room for the members makes room for `mode` too.
+    /// A lock that gives way to the members gives way to `mode` too.
     pub fn implies(self, mode: Mode) -> bool {
         self.iter().any(|member| member.covers(mode))
     }

@@ -1,7 +1,4 @@
-//! Entries at small stable numbers, threaded on doubly linked lists, behind handles never reused.
-//!
-//! Chunked, so that growth copies nothing and a million locks waste no doubled vector. A handle is
-//! a slot number and the slot's generation; a slot whose generations are used up is retired.
+//! Entries at small stable numbers, threaded on doubly linked lists, behind handles that are never reused.
 
 use base::LockHandle;
 
@@ -19,7 +16,9 @@ enum Content<T> {
     Free { next: u32 },
 }
 
-/// Entries by slot number and by handle.
+/// Entries by slot number and by handle. Slots lie in chunks, so growth copies nothing and a million locks
+/// waste no doubled vector. A handle is a slot number and the slot's generation; a slot whose generations are
+/// used up is retired.
 pub(crate) struct Slab<T> {
     chunks: Vec<Vec<Slot<T>>>,
     free: u32,

@@ -1,7 +1,5 @@
-//! The only crate that knows the kernel's FUSE protocol and errno numbers.
-//!
-//! [`kernel`] speaks the protocol: it reads requests, writes answers and notices, mounts and
-//! unmounts. It knows no file system. [`translate`] turns each request into a call of the client.
+//! The only crate that knows the kernel's FUSE protocol and errno numbers. [`kernel`] speaks the protocol and
+//! knows no file system; [`translate`] turns each request into a call of the client.
 
 pub mod kernel;
 pub mod translate;

@@ -1,6 +1,6 @@
-//! Mounting as an ordinary user, through fusermount3. As root it makes a user for the time of the test and
-//! starts itself as that user, in a mount namespace of its own where /dev/fuse is open to all, as it is on a
-//! desktop; else it runs as who it is. The part of the user is played by `user_mount play …`.
+//! Mounting as an ordinary user, through fusermount3. As root the test makes a user and starts itself as that
+//! user, in a mount namespace of its own where /dev/fuse is open to all, as on a desktop. Otherwise it runs
+//! as its own user. The part of the user is played by `user_mount play …`.
 #![allow(
     clippy::unwrap_used,
     reason = "a test fails where something is missing"

@@ -34,8 +34,8 @@ impl Cell {
 pub enum Share {
     /// What is left.
     All,
-    /// Three quarters: for what there may be any amount of, and which has another way where there is
-    /// no room, so that there is room for the rest.
+    /// Three quarters. For records without a bound that have another way where there is no room, so that the
+    /// others find some.
     Most,
 }
 

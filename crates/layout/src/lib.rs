@@ -1,7 +1,4 @@
 //! Striping arithmetic: which bytes of which object hold a range of a file.
-//!
-//! Round-robin striping as in Lustre's plain layouts: stripe `i` of `n` holds every `n`-th
-//! `stripe_bytes` chunk of the file, starting with the `i`-th.
 
 mod stripes;
 
@@ -19,7 +16,8 @@ pub struct ObjectId {
     pub stripe: u32,
 }
 
-/// Where a file's bytes are.
+/// Where a file's bytes are. Stripes take turns: stripe `i` of `n` holds every `n`-th chunk of
+/// `stripe_bytes`, starting with the `i`-th, as in Lustre's plain layouts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Layout {
     /// Grows when the layout changes; a write under an older one is refused.

@@ -1,10 +1,4 @@
-//! What a target with very many files costs to open, and to hold.
-//!
-//! `million make FILE [N]` makes N files (default 2,000,000), in directories of 400, in a store in
-//! FILE, and is gone without a word to the store, as if killed. `million open FILE` opens that store
-//! and lists a directory in a hundred. `million fill FILE N` makes N files in one new directory of a
-//! store that there is, the `mdt0/db` of a server that does not run. All say how long it took, and how much anonymous memory the
-//! process has then.
+//! The time that a target with very many files takes to open, and its anonymous memory, both printed.
 
 mod bare;
 
@@ -83,6 +77,13 @@ fn open(path: &str) {
     report("listed one directory in a hundred", started);
 }
 
+/// Measures as the arguments say:
+///
+/// ```text
+/// million make FILE [N]   makes N files (2,000,000), 400 a directory, in a store in FILE; ends as if killed
+/// million open FILE       opens that store and lists one directory in a hundred
+/// million fill FILE N     makes N files in one new directory of an unserved target's store, `mdt0/db`
+/// ```
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -1,6 +1,6 @@
-//! How long the core takes for a create, a lookup, a page and a removal in a directory of N files
-//! (default 100,000), in memory and without a network, and how long a page takes to and from its
-//! bytes: `cargo run --release --example speed [N]`.
+//! Times of the core for creates, lookups, pages, removals and sets of changes in a directory of N files.
+//! It runs in memory and without a network, and also measures how long a page takes to and from its bytes:
+//! `cargo run --release --example speed [N]`; N is 100,000 where it is not said.
 
 mod bare;
 
@@ -16,6 +16,9 @@ use bare::{Bench, name};
 
 /// How often the directory is listed.
 const PASSES: u32 = 10;
+
+/// New files in a set of changes.
+const CHANGES_A_SET: u32 = 256;
 
 /// How often a page is encoded and decoded.
 const RECODED: u32 = 4000;
@@ -97,4 +100,12 @@ fn main() {
         });
     });
     started.report("unlink", count);
+    let dir = bench.create(Fid::ROOT, count + 1, FileKind::Directory);
+    let sets = count / CHANGES_A_SET;
+    let started = Started::now();
+    (0..sets).for_each(|set| {
+        let first = count + 2 + set * CHANGES_A_SET;
+        bench.create_set(dir, first, CHANGES_A_SET);
+    });
+    started.report("create in a set", sets * CHANGES_A_SET);
 }

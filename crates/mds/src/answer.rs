@@ -2,10 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use base::{FsError, LockHandle, Transno};
+use base::{Fid, FsError, LockHandle, Transno};
 use dlm::{Bits, Glimpsed, Mode, OpId, Want};
 use storage::{Batch, KeyRange};
-use wire::mdt::{Lease, OpenHandle, Reply, Request, WriteTicket};
+use wire::mdt::{Access, Lease, OpenHandle, Reply, Request, WriteTicket};
+use wire::update::{Change, Told};
 use wire::{Cover, Node};
 
 use crate::core::Mds;
@@ -16,10 +17,11 @@ use crate::mutation::{Mutation, apply};
 use crate::namespace::covering_dir;
 use crate::ops::context::{Ctx, Needs, resource};
 use crate::ops::open::reopen;
+use crate::ops::update::made_by;
 use crate::ops::with_op;
 use crate::records::{State, StoredReply};
 use crate::recovery::time_of;
-use crate::request::{Answer, Parked, who};
+use crate::request::{Answer, Parked, Stage, who};
 use crate::sharing::{changed, is_for_more_than_named, shown};
 use crate::store::Failure;
 use crate::txn::Txn;
@@ -68,28 +70,38 @@ impl Mds {
             Ok(ran) => ran,
             Err(failure) => return self.fail(call, failure, out),
         };
-        let ask = match parked.glimpse {
-            false => Some(Ask::Glimpse),
-            true => says_nothing(&glimpses).then_some(Ask::Back),
+        let ask = match parked.stage {
+            Stage::Glimpse => says_nothing(&glimpses).then_some(Ask::Back),
+            Stage::Entering | Stage::Own => Some(Ask::Glimpse),
         };
         if let Some(ask) = ask
             && let Some(needs) = self.must_ask_holder(ask, call, &parked.request, &ran.result)
         {
             let parked = Parked {
                 needs,
-                glimpse: true,
+                stage: Stage::Glimpse,
                 ..parked
             };
             return self.park(parked, out);
         }
+        if let Ok(Reply::Page(page)) = &mut ran.result
+            && let Err(failure) = self.leave_out_closed(call.client, page)
+        {
+            return self.fail(call, failure, out);
+        }
         let repeated = parked.replay.is_some();
         let mut wait_for = self.shows_undurable(&parked, &ran.result);
         if let Ok(reply) = &mut ran.result {
-            // An answer that is held back takes no locks along: they could be revoked before it
-            // is out.
+            let is_held_back = wait_for > self.committed || ran.durable_first;
             if repeated {
                 // Nobody reads the answer: it takes no locks along.
-            } else if wait_for <= self.committed && !ran.durable_first {
+            } else if let Request::Update { changes, .. } = &parked.request {
+                // Its client counts on these from the moment at which it sent the request.
+                self.lease_made(call.client, changes, reply);
+            } else if !is_held_back || matches!(parked.request, Request::ReadDir { .. }) {
+                // An answer that is held back takes no locks along: they could be revoked before it
+                // is out. A page does, for without them each of its files is asked for: its reader
+                // leaves out what is withdrawn meanwhile.
                 self.cover(op, call, &parked.request, ran.home, reply);
             } else if let Some(op) = op {
                 self.locks.announce(op);
@@ -126,16 +138,18 @@ impl Mds {
     fn shows_undurable(&self, parked: &Parked, result: &Result<Reply, FsError>) -> Transno {
         let client = parked.call.client;
         let request = &parked.request;
-        match result {
+        let shown = match result {
             _ if self.sharing.is_all_of(client) || parked.replay.is_some() => Transno(0),
             Err(refused) if is_for_more_than_named(request, *refused) => {
                 self.sharing.wait_for_all(client)
             }
+            Ok(Reply::UpdateRefused { .. }) => self.sharing.wait_for_all(client),
             _ => {
                 let sights = shown(self.hasher, request, result);
                 self.sharing.wait_for(client, &sights)
             }
-        }
+        };
+        shown.max(self.lease_ended)
     }
 
     /// A request that cannot be done. That, too, shows what others have changed.
@@ -166,12 +180,15 @@ impl Mds {
             rules: &self.rules,
             full,
             removing: self.destroys.is_removing(self.now),
-            grace: self.grace_until.is_some(),
+            grace: self.recovery.is_grace(),
             durable_first: false,
             replay,
         };
-        let result = with_op(&parked.request, |op| op.run(&mut ctx))
-            .unwrap_or_else(|| Err(FsError::Invalid.into()));
+        let result = match self.locks.refused(&parked.request, &ctx) {
+            Some(refused) => Ok(refused),
+            None => with_op(&parked.request, |op| op.run(&mut ctx))
+                .unwrap_or_else(|| Err(FsError::Invalid.into())),
+        };
         let durable_first = ctx.durable_first;
         let result = match result {
             Ok(reply) => Ok(reply),
@@ -183,8 +200,8 @@ impl Mds {
             _ => None,
         };
         let (mutations, state) = match result {
+            Err(_) | Ok(Reply::UpdateRefused { .. }) => (Vec::new(), self.state),
             Ok(_) => txn.finish(),
-            Err(_) => (Vec::new(), self.state),
         };
         Ok(Ran {
             result,
@@ -262,7 +279,7 @@ impl Mds {
             client: call.client,
             op,
             home,
-            grace: self.grace_until.is_some(),
+            grace: self.recovery.is_grace(),
             unserved: self.recovery.is_open(),
             giving_up: match request {
                 Request::Close { under, .. } => *under,
@@ -484,28 +501,10 @@ impl Mds {
         transno: Transno,
         answer: &mut Reply,
     ) -> Result<Transno, Failure> {
-        let access = match request {
-            Request::Create {
-                open: Some(access), ..
-            }
-            | Request::CreateNameless { open: access, .. }
-            | Request::Open { access, .. } => *access,
-            _ => return Ok(Transno(0)),
-        };
-        let (fid, handle, ticket): (_, &mut OpenHandle, &mut WriteTicket) = match answer {
-            Reply::Created {
-                node,
-                handle,
-                ticket,
-                ..
-            }
-            | Reply::Opened {
-                node,
-                handle,
-                ticket,
-            } => (node.fid, handle, ticket),
-            _ => return Ok(Transno(0)),
-        };
+        let uses = uses_in(request, answer);
+        if uses.is_empty() {
+            return Ok(Transno(0));
+        }
         let mut txn = Txn::new(&self.store, self.hasher, self.state, self.wall);
         let mut ctx = Ctx {
             txn: &mut txn,
@@ -514,11 +513,13 @@ impl Mds {
             rules: &self.rules,
             full: false,
             removing: self.destroys.is_removing(self.now),
-            grace: self.grace_until.is_some(),
+            grace: self.recovery.is_grace(),
             durable_first: false,
             replay: None,
         };
-        (*handle, *ticket) = reopen(&mut ctx, fid, access)?;
+        for of_file in uses {
+            (*of_file.handle, *of_file.ticket) = reopen(&mut ctx, of_file.fid, of_file.access)?;
+        }
         let durable_first = ctx.durable_first;
         let (mut mutations, state) = txn.finish();
         // In the place of the old answer; those of the frame's other requests stay.
@@ -581,6 +582,66 @@ impl Mds {
     }
 }
 
+/// A use of a file that an answer brought.
+struct Use<'a> {
+    fid: Fid,
+    access: Access,
+    handle: &'a mut OpenHandle,
+    ticket: &'a mut WriteTicket,
+}
+
+/// The uses that were registered with an answer.
+fn uses_in<'a>(request: &Request, answer: &'a mut Reply) -> Vec<Use<'a>> {
+    let access = match request {
+        Request::Create {
+            open: Some(access), ..
+        }
+        | Request::CreateNameless { open: access, .. }
+        | Request::Open { access, .. } => *access,
+        Request::Update { changes, .. } => return uses_of_set(changes, answer),
+        _ => return Vec::new(),
+    };
+    match answer {
+        Reply::Created {
+            node,
+            handle,
+            ticket,
+            ..
+        }
+        | Reply::Opened {
+            node,
+            handle,
+            ticket,
+        } => vec![Use {
+            fid: node.fid,
+            access,
+            handle,
+            ticket,
+        }],
+        _ => Vec::new(),
+    }
+}
+
+/// The same of a set of changes.
+fn uses_of_set<'a>(changes: &[Change], answer: &'a mut Reply) -> Vec<Use<'a>> {
+    let Reply::Updated { notes, .. } = answer else {
+        return Vec::new();
+    };
+    let uses = notes.iter_mut().filter_map(|note| {
+        let made = made_by(changes.get(usize::from(note.change))?)?;
+        match &mut note.told {
+            Told::Opened { handle, ticket, .. } => Some(Use {
+                fid: made.file.fid,
+                access: made.open?,
+                handle,
+                ticket,
+            }),
+            _ => None,
+        }
+    });
+    uses.collect()
+}
+
 /// The file a request names by its id, where a lease may cover the answer.
 fn by_id(request: &Request) -> Option<base::Fid> {
     match request {
@@ -621,6 +682,15 @@ fn strip_locks(reply: &mut Reply) {
             replaced.iter_mut().chain(whiteout).for_each(bare);
             source_dir.version = 0;
             target_dir.version = 0;
+        }
+        Reply::Updated { version, notes, .. } => {
+            *version = 0;
+            notes.retain(|note| !matches!(note.told, Told::Leased(_)));
+            for note in notes {
+                if let Told::Opened { lock, .. } = &mut note.told {
+                    *lock = None;
+                }
+            }
         }
         _ => {}
     }

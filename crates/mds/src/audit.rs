@@ -51,11 +51,11 @@ impl Mds {
                 "clients with uses of a process that is gone",
             ),
             (
-                usize::from(self.recovery.window.is_open()),
+                usize::from(self.recovery.is_open()),
                 "recovery that goes on",
             ),
             (
-                usize::from(self.grace_until.is_some()),
+                usize::from(self.recovery.is_grace()),
                 "time in which clients tell what they have open",
             ),
             (self.sharing.len(), "changes that are held back"),

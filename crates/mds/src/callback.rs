@@ -1,6 +1,6 @@
 //! Questions to clients: what the lock table wants told, and what becomes of the answers.
 
-use base::{ClientId, Fid, LockHandle};
+use base::{ClientId, LockHandle};
 use dlm::IdMap;
 
 /// How many locks a client that nears its bound is asked to give back.
@@ -24,7 +24,6 @@ pub(crate) struct Question {
 pub(crate) enum About {
     Withdrawal {
         handle: LockHandle,
-        dir: Fid,
         version: u64,
     },
     Glimpse {

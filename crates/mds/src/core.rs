@@ -1,29 +1,24 @@
-//! The metadata server as one state machine: requests, acknowledgements and time go in, answers and
-//! questions come out. No threads, no sockets, no clock; what must wait is kept as data.
-//!
-//! Invariant: a request of a frame starts when the one before it has run; a change is stored,
-//! with its answer, in one batch, and in the order of the transnos.
+//! The metadata server as one state machine: requests, acknowledgements and time go in, answers and questions
+//! come out. It has no threads, sockets or clock; a request that must wait is kept as data.
 
 mod busy;
 mod callback;
-mod destroy;
-mod leaks;
+mod entry;
+mod osts;
 mod recovery;
 mod walks;
-mod watermarks;
 
-use crate::request::{Answer, PARKED_MAX, Parked, Session, reply, who};
+use crate::request::{Answer, PARKED_MAX, Parked, Session, Stage, reply, who};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::{BootEpoch, ClientId, FsError, LockHandle, TargetIndex, Tick, Timestamp, Transno};
 use dlm::{IdMap, OpId};
 use storage::{Kv, StorageError, Ticket};
 use wire::mdt::{Reply, Request};
 
+use crate::effect::Effect;
 use crate::event::{Call, Halted, Output};
-use crate::hash::NameHasher;
 use crate::keys::{self, ClientUuid, Table};
 use crate::locks::Locks;
 use crate::opens::Opens;
@@ -35,14 +30,14 @@ use crate::room::Room;
 use crate::sharing::Sharing;
 use crate::store::{Failure, Store};
 use crate::txn::Txn;
+use wire::hash::NameHasher;
 
-/// How long after a restart clients may tell of the files they have open, unless all have before.
-pub const GRACE: Duration = Duration::from_secs(60);
 /// How often an operation looks its names up again because they changed while it waited. Beyond:
 /// refused, `TryAgain`.
 const RESTARTS_MAX: u32 = 64;
 
-/// A metadata target.
+/// A metadata target. A request of a frame starts when the one before it has run. A change is stored with its
+/// answer in one batch, and batches in the order of the transnos.
 #[derive(Debug)]
 pub struct Mds {
     pub(crate) store: Store,
@@ -71,11 +66,8 @@ pub struct Mds {
     /// that says so.
     pub(crate) newcomers: VecDeque<(Transno, Call, Request)>,
     pub(crate) committed: Transno,
-    /// The last change of the boots before.
-    pub(crate) begun: Transno,
-    /// When this boot first told how far it has come.
-    pub(crate) born: Option<Timestamp>,
-    pub(crate) grace_until: Option<Tick>,
+    /// The end of a client that had a write lease. Until it is durable nothing is answered.
+    pub(crate) lease_ended: Transno,
     pub(crate) recovery: Recovery,
     pub(crate) destroys: crate::destroy::DestroyLog,
     pub(crate) leaks: crate::leaks::LeakSearches,
@@ -93,7 +85,7 @@ fn gives_way(request: &Request) -> bool {
     match request {
         Request::Close { under, .. } => under.0 != 0,
         Request::Open { intent, .. } => intent.is_reopen(),
-        Request::Cancel { .. } | Request::Convert { .. } => true,
+        Request::Cancel { .. } | Request::Convert { .. } | Request::Update { .. } => true,
         _ => false,
     }
 }
@@ -117,16 +109,14 @@ impl Mds {
         let boot_epoch = rules
             .boot_epoch
             .unwrap_or(BootEpoch(u64::from(state.boots)));
-        let (committed, window) = (state.transno, rules.recovery_window);
-        let recovery = crate::recovery::begin(&store, boot_epoch, committed, now, window)
-            .map_err(crate::format::cause)?;
+        let recovery =
+            crate::recovery::begin(&store, boot_epoch, &state, now, rules.recovery_window)
+                .map_err(crate::format::cause)?;
         let leaks =
             crate::leaks::LeakSearches::open(&store, &rules.osts).map_err(crate::format::cause)?;
-        let watermarks = crate::watermarks::PeerWatermarks::open(&store, &rules.osts)
-            .map_err(crate::format::cause)?;
-        // Where nobody was there before nobody has anything open.
-        let grace = recovery.window.is_open().then(|| now.after(GRACE));
-        let grace = grace.or((state.boots > 1).then_some(now));
+        let watermarks =
+            crate::watermarks::PeerWatermarks::open(&store, &rules.osts, state.transno)
+                .map_err(crate::format::cause)?;
         let limits = dlm::Limits {
             callback_deadline: rules.patience(),
             ..dlm::Limits::default()
@@ -151,9 +141,7 @@ impl Mds {
             tickets: VecDeque::new(),
             newcomers: VecDeque::new(),
             committed: state.transno,
-            begun: state.transno,
-            born: None,
-            grace_until: grace,
+            lease_ended: Transno(0),
             recovery,
             room: Room::default(),
             walks: crate::walks::Walks::default(),
@@ -336,6 +324,12 @@ impl Mds {
         if !self.holds_what_it_says(&parked) {
             return self.fail(parked.call, FsError::Stale.into(), out);
         }
+        // Before anything may be refused: what is stored of a closed directory may be old.
+        match self.closed_directories(&parked) {
+            Ok(closed) if closed.is_empty() => {}
+            Ok(closed) => return self.enter(parked, &closed, out),
+            Err(failure) => return self.fail(parked.call, failure, out),
+        }
         match self.needs(&parked) {
             Err(Failure::Refused(FsError::TextBusy)) => self.ask_users(parked, out),
             Err(Failure::Refused(error)) => self.refuse(&parked, error, out),
@@ -353,7 +347,11 @@ impl Mds {
     /// for what only reads.
     pub(crate) fn park(&mut self, parked: Parked, out: &mut Vec<Output>) {
         self.next_op += 1;
-        let (op, call, in_order) = (OpId(self.next_op), parked.call, !parked.glimpse);
+        let (op, call, in_order) = (
+            OpId(self.next_op),
+            parked.call,
+            parked.stage != Stage::Glimpse,
+        );
         let locked = self.locks.begin(op, call.client, &parked.needs);
         let asks = |output: &dlm::Output| matches!(output, dlm::Output::Withdraw { .. });
         let notes = match locked.iter().any(asks) {
@@ -381,6 +379,7 @@ impl Mds {
             Request::SetAttr { fid, under, .. } | Request::Close { fid, under, .. } => {
                 under.0 == 0 || self.locks.is_under(call.client, *under, *fid)
             }
+            Request::Update { dirs, .. } => self.has_write_leases(call.client, dirs),
             _ => true,
         }
     }
@@ -402,7 +401,7 @@ impl Mds {
             rules: &self.rules,
             full,
             removing: self.destroys.is_removing(self.now),
-            grace: self.grace_until.is_some(),
+            grace: self.recovery.is_grace(),
             durable_first: false,
             replay: parked.replay.as_deref(),
         };
@@ -415,17 +414,22 @@ impl Mds {
             return;
         };
         let call = parked.call;
-        if parked.glimpse {
-            let needs = std::mem::take(&mut parked.needs);
-            self.run(Some(op), parked, glimpses, out);
-            return self.end(op, &needs, out);
+        if parked.stage == Stage::Entering {
+            return self.begin_anew(op, parked, out);
         }
-        let needs = std::mem::take(&mut parked.needs);
+        if parked.stage == Stage::Glimpse {
+            self.run(Some(op), parked, glimpses, out);
+            return self.end(op, out);
+        }
         if !parked.waited {
             self.run(Some(op), parked, glimpses, out);
-            self.end(op, &needs, out);
+            self.end(op, out);
             return self.next_of_frame(call.client, call.slot, out);
         }
+        if !matches!(self.closed_directories(&parked), Ok(closed) if closed.is_empty()) {
+            return self.begin_anew(op, parked, out);
+        }
+        let needs = std::mem::take(&mut parked.needs);
         let holds = self.holds_what_it_says(&parked);
         match self.needs(&parked) {
             _ if !holds => self.fail(call, FsError::Stale.into(), out),
@@ -437,7 +441,7 @@ impl Mds {
                 self.fail(call, FsError::TryAgain.into(), out);
             }
             Ok(now) => {
-                self.end(op, &needs, out);
+                self.end(op, out);
                 parked.restarts += 1;
                 parked.waited = false;
                 parked.needs = now;
@@ -445,26 +449,35 @@ impl Mds {
                 return;
             }
         }
-        self.end(op, &needs, out);
+        self.end(op, out);
         self.next_of_frame(call.client, call.slot, out);
     }
 
-    fn end(&mut self, op: OpId, needs: &Needs, out: &mut Vec<Output>) {
-        let locked = self.locks.end(op, needs);
+    fn end(&mut self, op: OpId, out: &mut Vec<Output>) {
+        let locked = self.locks.end(op);
         self.follow(locked, &[], out);
     }
 
     /// A request of a frame has run: those behind it may start, up to the next that waits.
     pub(crate) fn next_of_frame(&mut self, client: ClientId, slot: u16, out: &mut Vec<Output>) {
-        let frames = |mds: &mut Mds| {
-            let session = mds.clients.get_mut(&client)?;
-            session.frames.remove(&slot)
-        };
-        let Some(mut behind) = frames(self) else {
-            return;
-        };
-        while let Some((call, request)) = behind.pop_front() {
-            self.start(call, request, out);
+        let behind = self.take_frame(client, slot);
+        self.run_frame((client, slot), behind, out);
+    }
+
+    fn take_frame(&mut self, client: ClientId, slot: u16) -> VecDeque<(Call, Request)> {
+        let session = self.clients.get_mut(&client);
+        let behind = session.and_then(|session| session.frames.remove(&slot));
+        behind.unwrap_or_default()
+    }
+
+    /// Starts what is left of a frame, unless a request before it waits.
+    fn run_frame(
+        &mut self,
+        (client, slot): (ClientId, u16),
+        mut behind: VecDeque<(Call, Request)>,
+        out: &mut Vec<Output>,
+    ) {
+        loop {
             let Some(session) = self.clients.get_mut(&client) else {
                 return;
             };
@@ -472,6 +485,10 @@ impl Mds {
                 waiting.append(&mut behind);
                 return;
             }
+            let Some((call, request)) = behind.pop_front() else {
+                return;
+            };
+            self.start(call, request, out);
         }
     }
 
@@ -483,6 +500,28 @@ impl Mds {
                 reply(out, call, Err(FsError::Io));
                 self.halt(cause, out);
             }
+        }
+    }
+
+    /// Does what a subsystem wants. A target that has stopped changes nothing any more.
+    pub(crate) fn carry_out(
+        &mut self,
+        effects: Result<Vec<Effect>, Failure>,
+        out: &mut Vec<Output>,
+    ) {
+        let done = effects.and_then(|effects| {
+            effects.into_iter().try_for_each(|effect| match effect {
+                Effect::Say(output) => {
+                    out.push(output);
+                    Ok(())
+                }
+                Effect::Halt(Halted(cause)) => Err(Failure::Broken(cause)),
+                Effect::Change(changes) if changes.is_empty() || self.halted => Ok(()),
+                Effect::Change(changes) => self.commit(changes, self.state).map(drop),
+            })
+        });
+        if let Err(Failure::Broken(cause)) = done {
+            self.halt(cause, out);
         }
     }
 

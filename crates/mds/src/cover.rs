@@ -1,13 +1,15 @@
 //! Which locks travel with an answer. Locks are only ever tried for: an answer never waits for one.
 
+use base::limits::LEASE_WITHDRAWN_MAX;
 use base::{ClientId, Fid, LockHandle, Name};
 use dlm::{Bits, Grant, OpId};
-use wire::mdt::{Lease, OpenHandle, OpenIntent, Page, Reply, Request};
+use wire::mdt::{DirEntry, Lease, OpenHandle, OpenIntent, Page, Reply, Request};
 use wire::{Attr, Cover, DirState, FileKind, Node, SizeState};
 
-use crate::hash::NameHasher;
-use crate::locks::{Locks, Wish};
+use crate::changing::Changing;
+use crate::locks::{CHILDREN, Locks, Wish};
 use crate::opens::Opens;
+use wire::hash::NameHasher;
 
 /// A directory as a child, or by its id: its own attributes.
 const DIRECTORY: Wish = Wish {
@@ -87,6 +89,14 @@ impl Coverer<'_> {
                 }
                 OpenIntent::Reopen | OpenIntent::ReopenExclusive => {}
             },
+            (Request::TakeLease { dir }, Reply::WriteLease { grant, is_empty }) => {
+                // In another one others may use files, which the lease would not cover.
+                let lease = is_empty.then(|| {
+                    let locks = &mut *self.locks;
+                    locks.try_write_lease(self.op, self.client, *dir)
+                });
+                *grant = lease.flatten().as_ref().map(to_wire);
+            }
             (Request::GetXattrs { fid }, Reply::Xattrs { cover, .. }) => {
                 let grant = self.locks.share(self.op, self.client, *fid, XATTRS);
                 *cover = grant.map(|grant| to_wire(&grant));
@@ -166,9 +176,9 @@ impl Coverer<'_> {
         if self.locks.is_changing(self.op, self.client, dir.fid, None) {
             return false;
         }
-        for keys in [None, Some(&keys[..])] {
-            self.locks.readmit(self.op, self.client, dir.fid, keys);
-        }
+        self.readmit(dir.fid, &keys);
+        self.locks
+            .readmit(self.op, (self.client, dir.fid), None, Bits::LIST);
         dir.version = self.locks.version();
         self.locks.lease(self.client, dir.fid).is_some()
     }
@@ -189,7 +199,7 @@ impl Coverer<'_> {
     fn lookup(&mut self, dir: Fid, name: &Name, lease: &mut Lease, node: Option<&mut Node>) {
         let child = node.as_ref().map_or(0, |node| node.fid.0);
         let keys = [self.hasher.lease_key(name), child];
-        let grant = self.lease(dir, ONE_NAME, Some(&keys));
+        let grant = self.lease(dir, ONE_NAME, &keys);
         let leased = grant.is_some() && self.locks.lease(self.client, dir).is_some();
         *lease = grant.map_or(Lease::None, |grant| Lease::Held(to_wire(&grant)));
         if let Some(node) = node {
@@ -199,22 +209,27 @@ impl Coverer<'_> {
 
     /// Adds what covers a page of a directory.
     pub fn page(&mut self, page: &mut Page) {
-        let Page {
-            lease,
-            dir,
-            entries,
-            ..
-        } = page;
-        let grant = self.lease(dir.fid, ALL_NAMES, None);
-        let leased = grant.is_some() && self.locks.lease(self.client, dir.fid).is_some();
-        if grant.is_some() && self.locks.is_disturbed(self.client, dir.fid) {
-            for entry in entries.iter() {
-                let keys = [self.hasher.lease_key(&entry.name), entry.fid.0];
-                self.locks
-                    .readmit(self.op, self.client, dir.fid, Some(&keys));
-            }
+        let dir = page.dir.fid;
+        let changing = self.locks.changing(self.op, self.client, dir);
+        let changing = Changing::collect(changing, LEASE_WITHDRAWN_MAX);
+        let grant = changing.as_ref().and_then(|changing| {
+            page.covers_list = !changing.has_list();
+            self.locks.share(self.op, self.client, dir, ALL_NAMES)
+        });
+        let changing = changing.unwrap_or_default();
+        page.covers_list &= grant.is_some();
+        let leased = grant.is_some() && self.locks.lease(self.client, dir).is_some();
+        let is_disturbed = grant.is_some() && self.locks.is_disturbed(self.client, dir);
+        if page.covers_list {
+            let whole = (self.client, dir);
+            self.locks.readmit(self.op, whole, None, Bits::LIST);
         }
-        for entry in entries {
+        for entry in &mut page.entries {
+            let mut changes = Bits::NONE;
+            if is_disturbed || (grant.is_some() && !changing.is_empty()) {
+                changes = self.entry_changes(dir, entry, &changing);
+            }
+            entry.is_outside = changes.overlaps(Bits::NAMES);
             // Its holder alone knows what it is like. After a restart nobody here knows who writes
             // what: the client that wants a size asks for that one, and takes no lock for later.
             let unknown = |node: &Node| {
@@ -225,27 +240,64 @@ impl Coverer<'_> {
                 entry.node = None;
             }
             if let Some(node) = &mut entry.node {
-                self.child(node, leased);
+                self.child(node, leased && !changes.overlaps(Bits::CHILD));
             }
         }
-        dir.version = self.locks.version();
-        *lease = grant.map_or(Lease::None, |grant| {
+        let version = self.locks.version();
+        page.dir.version = version;
+        page.lease = grant.map_or(Lease::None, |grant| {
             Lease::Held(wire::Grant {
-                version: dir.version,
+                version,
                 ..to_wire(&grant)
             })
         });
     }
 
-    /// A lease on `dir` for an answer about these keys (about all of it, where `None`).
-    fn lease(&mut self, dir: Fid, wish: Wish, keys: Option<&[u64]>) -> Option<Grant> {
-        if self.locks.is_changing(self.op, self.client, dir, keys) {
+    /// The bits that do not cover an entry of a page, because it is changing. Those that do, the
+    /// client's lease has again.
+    fn entry_changes(&mut self, dir: Fid, entry: &DirEntry, changing: &Changing) -> Bits {
+        let mut all = Bits::NONE;
+        for key in [self.hasher.lease_key(&entry.name), entry.fid.0] {
+            let changes = changing.of(key);
+            all |= changes;
+            if self.stays_withdrawn(dir, key) {
+                continue;
+            }
+            let covered = CHILDREN.without(changes);
+            let whole = (self.client, dir);
+            self.locks.readmit(self.op, whole, Some(key), covered);
+        }
+        all
+    }
+
+    /// A lease on `dir` for an answer about these keys.
+    fn lease(&mut self, dir: Fid, wish: Wish, keys: &[u64]) -> Option<Grant> {
+        let (op, client) = (self.op, self.client);
+        if self.locks.is_changing(op, client, dir, Some(keys)) {
             return None;
         }
-        let mut grant = self.locks.share(self.op, self.client, dir, wish)?;
-        self.locks.readmit(self.op, self.client, dir, keys);
+        let mut grant = self.locks.share(op, client, dir, wish)?;
+        self.readmit(dir, keys);
         grant.version = self.locks.version();
         Some(grant)
+    }
+
+    /// The client's lease covers these entries of `dir` again.
+    fn readmit(&mut self, dir: Fid, keys: &[u64]) {
+        for key in keys {
+            if !self.stays_withdrawn(dir, *key) {
+                self.locks
+                    .readmit(self.op, (self.client, dir), Some(*key), CHILDREN);
+            }
+        }
+    }
+
+    /// The client has the directory's write lease, which covers no child that others use.
+    fn stays_withdrawn(&self, dir: Fid, key: u64) -> bool {
+        let child = Fid(key);
+        self.locks.holds_write_lease(self.client, dir)
+            && (self.opens.is_used_by_others(child, self.client)
+                || self.locks.is_used_by_others(child, self.client))
     }
 
     /// A file as its directory's child.
@@ -286,8 +338,7 @@ impl Coverer<'_> {
         let at_home = dir != Fid::NONE && self.home == Some(dir);
         let leased = at_home && !changing && self.locks.lease(self.client, dir).is_some();
         if leased {
-            self.locks
-                .readmit(self.op, self.client, dir, Some(&[node.fid.0]));
+            self.readmit(dir, &[node.fid.0]);
         }
         self.child(node, leased);
     }
@@ -324,7 +375,8 @@ impl Coverer<'_> {
             return self.written(node);
         }
         if let Some(grant) = self.locks.share(self.op, self.client, node.fid, wish) {
-            self.locks.readmit(self.op, self.client, node.fid, None);
+            let whole = (self.client, node.fid);
+            self.locks.readmit(self.op, whole, None, Bits::LIST);
             node.cover = Cover::Own(to_wire(&grant));
         }
     }

@@ -82,7 +82,7 @@ pub enum Output {
         /// So far it had come.
         seen: Transno,
     },
-    /// Call `Mds::go_on` soon; the client that waits for the target comes first.
+    /// Call `Mds::go_on` soon; threads that wait for the target come first.
     GoOn,
     /// The target cannot go on: it answers nothing but `Io` from now on, and replays not at all. Said
     /// once.
@@ -97,4 +97,20 @@ impl PartialEq for Halted {
     fn eq(&self, other: &Halted) -> bool {
         self.0.to_string() == other.0.to_string()
     }
+}
+
+/// What OSTs are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OstInquiry {
+    /// To remove objects.
+    Destroy,
+    /// For the objects of a sequence.
+    List,
+    /// To acknowledge a watermark.
+    Watermark,
+}
+
+impl OstInquiry {
+    /// All of them.
+    pub const ALL: [OstInquiry; 3] = [OstInquiry::Destroy, OstInquiry::List, OstInquiry::Watermark];
 }

@@ -1,7 +1,4 @@
-//! The tables of a metadata target and the shape of their keys. docs/disk.md, "MDT records", is
-//! the normative text.
-//!
-//! Integers in keys are big-endian, so that byte order is number order.
+//! The tables of a metadata target and the shape of their keys (docs/disk.md, "MDT records").
 
 use base::{BootEpoch, Fid, TargetIndex};
 

@@ -10,19 +10,23 @@ use base::{Fid, TargetIndex, Tick};
 use layout::ObjectId;
 use storage::KeyRange;
 
+use crate::effect::{Effect, Standing};
+use crate::event::Output;
+use crate::fsck::objects::{Claim, claim};
+use crate::inquiries::Inquiries;
 use crate::keys::{self, ClientUuid, Table};
 use crate::mutation::Mutation;
-use crate::records::{NO_CLIENT, SequenceOwner};
+use crate::records::{Destroy, NO_CLIENT, SequenceOwner};
 use crate::store::{Failure, Store, missing};
 use crate::txn::Txn;
 
-/// After how long an OST is asked for the second time, or again where it could not be reached.
-pub(crate) const SOON: Duration = Duration::from_secs(5);
+/// After how long an OST is asked for the second time.
+const SOON: Duration = Duration::from_secs(5);
 /// By how much longer it takes each time.
-pub(crate) const SELDOM: u32 = 4;
+const SELDOM: u32 = 4;
 /// The longest pause of a search. It ends after half an hour, far longer than a client that can reach an OST
 /// keeps unwritten data from it.
-pub(crate) const LATE: Duration = Duration::from_secs(3600);
+const LATE: Duration = Duration::from_secs(3600);
 
 /// What a client whose sequences end may have made, and the target not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,19 +66,19 @@ pub(crate) fn end_sequence(
 
 /// Of one sequence at one OST.
 #[derive(Debug)]
-pub(crate) struct Search {
+struct Search {
     /// Where it goes on.
-    pub from: ObjectId,
+    from: ObjectId,
     /// With those that lost their record.
-    pub unrecorded: bool,
+    unrecorded: bool,
     /// When.
-    pub due: Tick,
+    due: Tick,
     /// How long it rests when it has come to the end.
-    pub rest: Duration,
+    rest: Duration,
 }
 
 impl Search {
-    pub fn new(sequence: u64) -> Search {
+    fn new(sequence: u64) -> Search {
         Search {
             from: first_of(sequence),
             unrecorded: false,
@@ -83,7 +87,7 @@ impl Search {
         }
     }
 
-    pub fn is_first(&self) -> bool {
+    fn is_first(&self) -> bool {
         self.rest == SOON
     }
 }
@@ -91,11 +95,29 @@ impl Search {
 /// What is searched for, and where.
 #[derive(Debug, Default)]
 pub(crate) struct LeakSearches {
-    pub sequences: BTreeSet<u64>,
-    pub osts: BTreeSet<TargetIndex>,
-    pub searches: BTreeMap<(TargetIndex, u64), Search>,
-    /// OSTs that were asked and have not answered.
-    pub asked: BTreeSet<TargetIndex>,
+    sequences: BTreeSet<u64>,
+    osts: BTreeSet<TargetIndex>,
+    searches: BTreeMap<(TargetIndex, u64), Search>,
+    inquiries: Inquiries,
+}
+
+/// What happens to the searches.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Event<'a> {
+    /// Time has passed, or changes have become durable.
+    Due,
+    /// The OST has these objects, from the one on that it was asked for.
+    Listed {
+        ost: TargetIndex,
+        from: ObjectId,
+        objects: &'a [ObjectId],
+        /// From where on there may be more.
+        next: Option<ObjectId>,
+        /// The record that an object gets which is to be removed.
+        removal: Destroy,
+    },
+    /// The OST could not be reached, or refused.
+    Failed(TargetIndex),
 }
 
 impl LeakSearches {
@@ -145,7 +167,7 @@ impl LeakSearches {
             .count()
     }
 
-    pub fn search(&mut self, sequence: u64, owner: SequenceOwner) {
+    fn search(&mut self, sequence: u64, owner: SequenceOwner) {
         if owner.client == NO_CLIENT {
             return;
         }
@@ -154,33 +176,70 @@ impl LeakSearches {
         self.searches.extend(self.osts.iter().copied().map(begun));
     }
 
-    /// Each OST that can be asked now, with the first object that is wanted, and of which kind.
-    pub fn due(&mut self, now: Tick) -> Vec<(TargetIndex, ObjectId, bool)> {
-        let mut due = Vec::new();
-        for ((ost, _), search) in &self.searches {
-            if search.due <= now && self.asked.insert(*ost) {
-                due.push((*ost, search.from, search.unrecorded));
+    /// What is to be done about the event. Changes are to be stored before the next.
+    pub fn step(
+        &mut self,
+        store: &Store,
+        at: Standing,
+        event: Event<'_>,
+    ) -> Result<Vec<Effect>, Failure> {
+        match event {
+            Event::Due => Ok(self.ask(at)),
+            Event::Listed {
+                ost,
+                from,
+                objects,
+                next,
+                removal,
+            } => {
+                let of = (ost, from.fid.sequence());
+                let over = self.told(at.now, of, next);
+                let mut effects = vec![Effect::Change(condemned(store, of, objects, removal)?)];
+                if over {
+                    effects.push(Effect::Change(vec![Mutation::RemoveLeakSearch(of.1)]));
+                }
+                Ok(effects)
+            }
+            Event::Failed(ost) => {
+                self.inquiries.fail(at.now, ost);
+                Ok(Vec::new())
             }
         }
-        due
     }
 
+    /// Asks each OST that can be asked now.
+    fn ask(&mut self, at: Standing) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for ((ost, _), search) in &self.searches {
+            if search.due <= at.now && self.inquiries.begin(at.now, *ost) {
+                effects.push(Effect::Say(Output::List {
+                    ost: *ost,
+                    from: search.from,
+                    unrecorded: search.unrecorded,
+                    watermark: at.watermark,
+                }));
+            }
+        }
+        effects
+    }
+
+    /// When an OST is to be asked.
     pub fn next(&self) -> Option<Tick> {
         let free = |((ost, _), search): (&(TargetIndex, u64), &Search)| {
-            (!self.asked.contains(ost)).then_some(search.due)
+            Some(self.inquiries.free_at(*ost)?.max(search.due))
         };
         self.searches.iter().filter_map(free).min()
     }
 
     /// An OST has told of objects of a sequence, up to `next`. True: nothing more is to be searched
     /// for of that sequence anywhere.
-    pub fn told(
+    fn told(
         &mut self,
         now: Tick,
         (ost, sequence): (TargetIndex, u64),
         next: Option<ObjectId>,
     ) -> bool {
-        self.asked.remove(&ost);
+        self.inquiries.end(ost);
         let Some(search) = self.searches.get_mut(&(ost, sequence)) else {
             return false;
         };
@@ -204,20 +263,163 @@ impl LeakSearches {
         let over = self.searches.keys().all(|(_, other)| *other != sequence);
         over && self.sequences.remove(&sequence)
     }
-
-    /// It could not be reached, or refused.
-    pub fn failed(&mut self, now: Tick, ost: TargetIndex) {
-        self.asked.remove(&ost);
-        let of_ost = (ost, 0)..=(ost, u64::MAX);
-        for (_, search) in self.searches.range_mut(of_ost) {
-            search.due = search.due.max(now.after(SOON));
-        }
-    }
 }
 
-pub(crate) fn first_of(sequence: u64) -> ObjectId {
+fn first_of(sequence: u64) -> ObjectId {
     ObjectId {
         fid: Fid::new(sequence, 0),
         stripe: 0,
+    }
+}
+
+/// What removes those of these objects of a sequence that no file has.
+fn condemned(
+    store: &Store,
+    (ost, sequence): (TargetIndex, u64),
+    objects: &[ObjectId],
+    removal: Destroy,
+) -> Result<Vec<Mutation>, Failure> {
+    let mut removals = Vec::new();
+    let of_sequence = objects.iter().filter(|of| of.fid.sequence() == sequence);
+    for object in of_sequence {
+        if claim(store, ost, *object)? == Claim::Nobodys {
+            let ObjectId { fid, stripe } = *object;
+            removals.push(Mutation::PutDestroy(ost, fid, stripe, removal));
+        }
+    }
+    if !removals.is_empty() {
+        tracing::info!(
+            objects = removals.len(),
+            "OST{}: objects of files that a client lost, and that are removed",
+            ost.0
+        );
+    }
+    Ok(removals)
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Transno;
+
+    use super::*;
+    use crate::inquiries::RETRY;
+    use crate::rig::{said, standing, store_after};
+
+    const OST: TargetIndex = TargetIndex(0);
+    const LOST: u64 = Fid::SEQUENCE_FIRST;
+    const REMOVAL: Destroy = Destroy {
+        open_epoch: 7,
+        transno: Transno(3),
+    };
+
+    fn object(sequence: u64, number: u32) -> ObjectId {
+        ObjectId {
+            fid: Fid::new(sequence, number),
+            stripe: 0,
+        }
+    }
+
+    /// Searches for the objects of one sequence, and the store that says so. A second sequence is a
+    /// client's still.
+    fn searching() -> (Store, LeakSearches) {
+        let owner = SequenceOwner { client: [9; 16] };
+        let records = vec![
+            Mutation::PutLeakSearch(LOST, owner),
+            Mutation::PutSequence(LOST + 1, owner),
+        ];
+        let store = store_after(LOST + 2, records);
+        let searches = LeakSearches::open(&store, &[OST]).expect("readable");
+        (store, searches)
+    }
+
+    /// What the OST is asked at that hour: the first object, and whether of those without a record.
+    fn asked(searches: &mut LeakSearches, store: &Store, now: Tick) -> Option<(ObjectId, bool)> {
+        let at = Standing {
+            now,
+            ..standing(0, 5)
+        };
+        let effects = searches.step(store, at, Event::Due).expect("readable");
+        match said(effects).pop()? {
+            Output::List {
+                from, unrecorded, ..
+            } => Some((from, unrecorded)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn listed(
+        searches: &mut LeakSearches,
+        (store, now): (&Store, Tick),
+        objects: &[ObjectId],
+        next: Option<ObjectId>,
+    ) -> Vec<Effect> {
+        let event = Event::Listed {
+            ost: OST,
+            from: first_of(LOST),
+            objects,
+            next,
+            removal: REMOVAL,
+        };
+        let at = Standing {
+            now,
+            ..standing(0, 5)
+        };
+        searches.step(store, at, event).expect("readable")
+    }
+
+    #[test]
+    fn objects_of_nobody_are_removed_and_no_others() {
+        let (store, mut searches) = searching();
+        assert_eq!(
+            asked(&mut searches, &store, Tick(0)),
+            Some((first_of(LOST), false))
+        );
+        assert_eq!(asked(&mut searches, &store, Tick(0)), None, "it was asked");
+        let objects = [object(LOST, 4), object(LOST + 1, 4)];
+        let effects = listed(&mut searches, (&store, Tick(0)), &objects, None);
+        let removal = Mutation::PutDestroy(OST, objects[0].fid, 0, REMOVAL);
+        assert_eq!(effects, [Effect::Change(vec![removal])]);
+    }
+
+    #[test]
+    fn a_search_goes_on_where_it_was_comes_back_and_ends() {
+        let (store, mut searches) = searching();
+        let mut now = Tick(0);
+        asked(&mut searches, &store, now);
+        let next = object(LOST, 100);
+        listed(&mut searches, (&store, now), &[], Some(next));
+        assert_eq!(asked(&mut searches, &store, now), Some((next, false)));
+        listed(&mut searches, (&store, now), &[], None);
+        // Once those that lost their record.
+        assert_eq!(
+            asked(&mut searches, &store, now),
+            Some((first_of(LOST), true))
+        );
+        assert_eq!(searches.len(), 1);
+        let mut effects = listed(&mut searches, (&store, now), &[], None);
+        assert_eq!(searches.len(), 0);
+        while let Some(due) = searches.next() {
+            assert_eq!(effects, [Effect::Change(Vec::new())]);
+            assert!(due > now && asked(&mut searches, &store, now).is_none());
+            now = due;
+            assert!(asked(&mut searches, &store, now).is_some());
+            effects = listed(&mut searches, (&store, now), &[], None);
+        }
+        assert_eq!(
+            effects[1],
+            Effect::Change(vec![Mutation::RemoveLeakSearch(LOST)])
+        );
+        assert!(searches.sequences().is_empty());
+    }
+
+    #[test]
+    fn an_ost_that_refused_is_asked_again_in_a_while() {
+        let (store, mut searches) = searching();
+        asked(&mut searches, &store, Tick(0));
+        let failed = searches.step(&store, standing(0, 5), Event::Failed(OST));
+        assert!(failed.expect("noted").is_empty());
+        assert_eq!(asked(&mut searches, &store, Tick(0)), None);
+        let due = searches.next().expect("again");
+        assert!(due == Tick(0).after(RETRY) && asked(&mut searches, &store, due).is_some());
     }
 }

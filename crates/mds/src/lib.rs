@@ -1,25 +1,22 @@
-//! The metadata server: names, attributes, open files, and the locks that make them shared.
-//!
-//! - [`Mds`] is the whole server as one state machine without threads, sockets or clocks.
-//! - `ops` has one file per operation; each says what it needs, then runs in a [`txn::Txn`].
-//! - `records` and `keys` are the disk format; `mutation` the one place where changes become bytes.
-//! - `fsck` reads a whole target, says what is wrong with it and mends that.
-//!
-//! Invariant: every change is one batch that also holds its answer; batches become durable in the
-//! order of their transnos, so a crash takes a suffix, and a resent request is never done twice.
+//! The metadata server: names, attributes, open files, and the locks that make them shared. [`Mds`] is all of
+//! it as one state machine, `ops` has one file for each operation, and [`serve`] puts it on a network.
+//! docs/disk.md, docs/locks.md and docs/recovery.md are the normative texts.
 
 mod answer;
 mod audit;
 mod busy;
 mod callback;
+mod change_set;
+mod changing;
 pub mod core;
 pub mod cover;
 mod destroy;
+mod effect;
 pub mod event;
 mod first_ost;
 pub mod format;
 pub mod fsck;
-pub mod hash;
+mod inquiries;
 pub mod keys;
 mod leaks;
 pub mod locks;
@@ -31,17 +28,21 @@ mod recent;
 pub mod records;
 pub mod recovery;
 mod request;
+#[cfg(test)]
+mod rig;
 mod room;
 pub mod serve;
 pub mod sharing;
 pub mod store;
 pub mod txn;
+mod updates;
 mod upkeep;
 mod walks;
 pub mod watermarks;
 
-pub use crate::core::{GRACE, Mds};
-pub use event::{Call, Output};
+pub use crate::core::Mds;
+pub use event::{Call, OstInquiry, Output};
 pub use format::format;
 pub use ops::context::Rules;
+pub use recovery::GRACE;
 pub use store::tables;

@@ -1,13 +1,13 @@
-//! The lock table as an MDT uses it: who holds which lock on which file, and which answers a lock
-//! may cover.
-//!
-//! A lease covers an answer about a directory only while nobody else is changing what it says:
-//! no operation in flight withdraws it, and the client has acknowledged every earlier withdrawal.
-//! Otherwise the answer is the truth once, without cover.
+//! The lock table as an MDT uses it: the locks on each file, and the answers that a lock may cover
+//! (docs/locks.md, section 6).
 
+use std::collections::VecDeque;
+
+use base::limits::{LEASE_WITHDRAWN_MAX, WRITE_LEASE_CONTENTION_WINDOW};
 use base::{BootEpoch, ClientId, Fid, LockHandle, Tick};
 use dlm::{
-    Bits, Cover, Grant, IdMap, IdSet, Input, Limits, Lock, LockTable, Mode, OpId, Output, TryGrant,
+    Bits, Contention, ContentionRule, Cover, Grant, IdMap, IdSet, Input, Limits, Lock, LockTable,
+    Mode, OpId, Output, TryGrant,
 };
 
 use crate::ops::context::{Needs, resource};
@@ -17,7 +17,15 @@ pub const EXCLUSIVE: Bits =
     Bits(Bits::PERM.0 | Bits::UPDATE.0 | Bits::XATTR.0 | Bits::DOM.0 | Bits::OPEN.0);
 
 /// The bits of a lease that cover the files of a directory.
-const CHILDREN: Bits = Bits(Bits::NAMES.0 | Bits::CHILD.0);
+pub const CHILDREN: Bits = Bits(Bits::NAMES.0 | Bits::CHILD.0);
+
+/// The bits of a write lease (docs/locks.md, section 11): in EX the holder alone sees and changes what is in
+/// the directory.
+pub const WRITE_LEASE: Bits = Bits(Bits::LOOKUP.0 | Bits::LEASE.0);
+
+/// Children that a write lease may be born without. Beyond: none is given. What is left of the bound is for
+/// withdrawals from the lease for reading that it becomes.
+pub const BORN_WITHOUT_MAX: usize = LEASE_WITHDRAWN_MAX / 2;
 
 /// What a client needs to hold for an answer to be covered.
 #[derive(Debug, Clone, Copy)]
@@ -33,16 +41,18 @@ pub struct Wish {
 pub struct Locks {
     table: LockTable,
     now: Tick,
-    /// The locks in PR that a client was given on a file, newest last.
+    /// The locks that a client was given on a file to read it, and its write lease, newest last.
     held: IdMap<(ClientId, Fid), Vec<LockHandle>>,
     /// The last exclusive lock given on a file.
     exclusive: IdMap<Fid, (ClientId, LockHandle)>,
+    /// The write lease of each directory that has one.
+    write_leases: IdMap<Fid, (ClientId, LockHandle)>,
     /// Directories of which a client's lease has lost entries.
     disturbed: IdSet<(ClientId, Fid)>,
-    /// What operations in flight withdraw from a directory's leases.
-    withdrawing: IdMap<Fid, Vec<(OpId, u64)>>,
-    /// Withdrawals a client has not acknowledged, by directory.
-    unacknowledged: IdMap<(ClientId, Fid), u32>,
+    /// Directories whose write leases were called back for writers lately.
+    fought_over: IdMap<Fid, Contention>,
+    /// When each of those may be forgotten.
+    cooling: VecDeque<(Tick, Fid)>,
 }
 
 impl Locks {
@@ -72,9 +82,7 @@ impl Locks {
                 client, resource, ..
             } = output
             {
-                let place = (*client, Fid(resource.id));
-                self.disturbed.insert(place);
-                *self.unacknowledged.entry(place).or_default() += 1;
+                self.disturbed.insert((*client, Fid(resource.id)));
             }
         }
         out
@@ -82,12 +90,6 @@ impl Locks {
 
     /// Begins an operation.
     pub fn begin(&mut self, op: OpId, client: ClientId, needs: &Needs) -> Vec<Output> {
-        for note in &needs.notes {
-            self.withdrawing
-                .entry(note.dir)
-                .or_default()
-                .push((op, note.key));
-        }
         let wants = needs.wants.clone();
         self.step(Input::Begin {
             op,
@@ -97,21 +99,8 @@ impl Locks {
     }
 
     /// Ends an operation, whether it ran or not.
-    pub fn end(&mut self, op: OpId, needs: &Needs) -> Vec<Output> {
-        self.forget_op(op, needs);
+    pub fn end(&mut self, op: OpId) -> Vec<Output> {
         self.step(Input::End { op })
-    }
-
-    /// The table has dropped an operation itself.
-    pub fn forget_op(&mut self, op: OpId, needs: &Needs) {
-        for note in &needs.notes {
-            if let Some(keys) = self.withdrawing.get_mut(&note.dir) {
-                keys.retain(|(other, _)| *other != op);
-                if keys.is_empty() {
-                    self.withdrawing.remove(&note.dir);
-                }
-            }
-        }
     }
 
     /// A client gives locks back.
@@ -129,13 +118,26 @@ impl Locks {
         handle: LockHandle,
         keep: dlm::Keep,
     ) -> Vec<Output> {
-        match keep {
-            dlm::Keep::Nothing => self.cancel(client, vec![handle]),
-            keep => self.step(Input::Convert {
-                client,
-                handle,
-                keep,
-            }),
+        if keep == dlm::Keep::Nothing {
+            return self.cancel(client, vec![handle]);
+        }
+        let out = self.step(Input::Convert {
+            client,
+            handle,
+            keep,
+        });
+        if let Some(lock) = self.table.holds(client, handle)
+            && !is_write_lease(lock)
+        {
+            let dir = Fid(lock.resource.id);
+            self.forget_write_lease(dir, (client, handle));
+        }
+        out
+    }
+
+    fn forget_write_lease(&mut self, dir: Fid, lease: (ClientId, LockHandle)) {
+        if self.write_leases.get(&dir) == Some(&lease) {
+            self.write_leases.remove(&dir);
         }
     }
 
@@ -147,6 +149,7 @@ impl Locks {
         if self.exclusive.get(&fid) == Some(&(client, handle)) {
             self.exclusive.remove(&fid);
         }
+        self.forget_write_lease(fid, (client, handle));
         if let Some(handles) = self.held.get_mut(&(client, fid)) {
             handles.retain(|h| *h != handle);
             if handles.is_empty() {
@@ -160,16 +163,9 @@ impl Locks {
     pub fn acknowledge(
         &mut self,
         client: ClientId,
-        dir: Fid,
         handle: LockHandle,
         version: u64,
     ) -> Vec<Output> {
-        if let Some(count) = self.unacknowledged.get_mut(&(client, dir)) {
-            *count -= 1;
-            if *count == 0 {
-                self.unacknowledged.remove(&(client, dir));
-            }
-        }
         self.step(Input::WithdrawAck {
             client,
             handle,
@@ -205,9 +201,8 @@ impl Locks {
     pub fn evict(&mut self, client: ClientId) -> Vec<Output> {
         self.held.retain(|(holder, _), _| *holder != client);
         self.exclusive.retain(|_, (holder, _)| *holder != client);
+        self.write_leases.retain(|_, (holder, _)| *holder != client);
         self.disturbed.retain(|(holder, _)| *holder != client);
-        self.unacknowledged
-            .retain(|(holder, _), _| *holder != client);
         self.step(Input::Evict { client })
     }
 
@@ -216,10 +211,12 @@ impl Locks {
         self.step(Input::Tick)
     }
 
-    /// The client's lock on `fid` in PR with most of `wish`, an old one or a new one; `None` where
-    /// its locks do not cover what is required.
+    /// The client's lock on `fid` in PR with most of `wish`, an old one or a new one. It is `None` if its
+    /// locks do not cover the required bits.
     ///
-    /// A new one is for what the others lack: they stay, and none is given back as needless.
+    /// A new one is for what the others lack: they stay, and none is given back as needless. There is
+    /// none while a withdrawal from an old one is not acknowledged: its client may give that one back for
+    /// it, which would be taken for the acknowledgement.
     pub fn share(
         &mut self,
         op: Option<OpId>,
@@ -230,7 +227,8 @@ impl Locks {
         let locks = self.shared_by(client, fid);
         let held = union(&locks);
         let wanted = lacking(&locks, wish.required | wish.optional);
-        if !wanted.is_empty() {
+        let is_acknowledged = |lock: &Lock| self.table.unacknowledged(lock.handle).next().is_none();
+        if !wanted.is_empty() && locks.iter().all(is_acknowledged) {
             let ask = TryGrant {
                 op,
                 client,
@@ -267,7 +265,7 @@ impl Locks {
         Some(fresh)
     }
 
-    /// The client's locks in PR on `fid`, the oldest first.
+    /// The client's locks in `held` on `fid`, the oldest first.
     fn shared_by(&mut self, client: ClientId, fid: Fid) -> Vec<Lock> {
         let Some(handles) = self.held.get_mut(&(client, fid)) else {
             return Vec::new();
@@ -309,6 +307,136 @@ impl Locks {
         Some(grant)
     }
 
+    /// Gives the client the write lease of `dir`, in which other clients use nothing. Refused where others
+    /// hold, await or change anything of the directory, and where it is contended. A client that has the
+    /// lease gets the same lock again.
+    pub fn try_write_lease(
+        &mut self,
+        op: Option<OpId>,
+        client: ClientId,
+        dir: Fid,
+    ) -> Option<Grant> {
+        self.try_write_lease_without(op, client, dir, &[])
+    }
+
+    /// The same of a directory of which other clients use these children: the lease does not cover them.
+    pub fn try_write_lease_without(
+        &mut self,
+        op: Option<OpId>,
+        client: ClientId,
+        dir: Fid,
+        used: &[Fid],
+    ) -> Option<Grant> {
+        if let Some(lock) = self.write_lease(client, dir) {
+            return Some(grant_of(lock, self.table.version()));
+        }
+        let is_fought_over = |contention: &Contention| contention.holds(self.now);
+        if used.len() > BORN_WITHOUT_MAX
+            || self.table.is_used_by_others(client, resource(dir))
+            || self.fought_over.get(&dir).is_some_and(is_fought_over)
+        {
+            return None;
+        }
+        let ask = TryGrant {
+            op,
+            client,
+            resource: resource(dir),
+            mode: Mode::EX,
+        };
+        let mut grant = self
+            .table
+            .try_grant(self.now, ask, WRITE_LEASE, Bits::NONE)?;
+        let children = used.iter().map(|child| (child.0, CHILDREN));
+        self.table.withhold(grant.handle, children.clone());
+        grant.withdrawn.extend(children);
+        if !grant.withdrawn.is_empty() {
+            self.disturbed.insert((client, dir));
+        }
+        self.write_leases.insert(dir, (client, grant.handle));
+        self.held
+            .entry((client, dir))
+            .or_default()
+            .push(grant.handle);
+        Some(grant)
+    }
+
+    /// Some client has a write lease.
+    pub fn has_write_leases(&self) -> bool {
+        !self.write_leases.is_empty()
+    }
+
+    /// The client has the write lease of a directory.
+    pub fn has_write_lease(&self, client: ClientId) -> bool {
+        self.write_leases
+            .values()
+            .any(|(holder, _)| *holder == client)
+    }
+
+    /// Another client has the write lease of `dir`.
+    pub fn is_closed(&self, client: ClientId, dir: Fid) -> bool {
+        let lease = self.write_leases.get(&dir);
+        lease.is_some_and(|(holder, _)| *holder != client)
+    }
+
+    /// Another client has the write lease of `dir`, and that covers its child `fid`.
+    pub fn is_closed_for(&self, client: ClientId, dir: Fid, fid: Fid) -> bool {
+        let lease = self.write_leases.get(&dir);
+        lease.is_some_and(|(holder, handle)| {
+            *holder != client && !self.table.is_withdrawn(*handle, fid.0, CHILDREN)
+        })
+    }
+
+    /// The client has the write lease of `dir`, and that does not cover its child `fid`.
+    pub fn is_outside(&self, client: ClientId, dir: Fid, fid: Fid) -> bool {
+        let lease = self.write_lease(client, dir);
+        lease.is_some_and(|lock| self.table.is_withdrawn(lock.handle, fid.0, CHILDREN))
+    }
+
+    /// A writer is about to enter `dir`, which has a write lease. Where that happens twice in a short time
+    /// the directory gives none for a while. Writers that wait for the same callback count once.
+    pub fn note_writer(&mut self, dir: Fid) {
+        let lease = self.write_leases.get(&dir);
+        if lease.is_none_or(|(_, handle)| self.table.is_wanted_back(*handle)) {
+            return;
+        }
+        let rule = ContentionRule {
+            max: 1,
+            window: WRITE_LEASE_CONTENTION_WINDOW,
+            hold: self.table.limits().lease_contention.hold,
+        };
+        while let Some((_, cold)) = self.cooling.pop_front_if(|(at, _)| *at <= self.now) {
+            let contention = self.fought_over.get_mut(&cold);
+            let is_over = contention.is_none_or(|contention| {
+                contention.expire(self.now, rule);
+                contention.forgotten_at(rule).is_none()
+            });
+            if is_over {
+                self.fought_over.remove(&cold);
+            }
+        }
+        let contention = self.fought_over.entry(dir).or_default();
+        contention.note(self.now, rule);
+        if let Some(at) = contention.forgotten_at(rule) {
+            self.cooling.push_back((at, dir));
+        }
+    }
+
+    /// Another client holds or awaits a lock on `fid`, or an operation for another works on it.
+    pub fn is_used_by_others(&self, fid: Fid, client: ClientId) -> bool {
+        self.table.is_used_by_others(client, resource(fid))
+    }
+
+    /// The client has the write lease of `dir`.
+    pub fn holds_write_lease(&self, client: ClientId, dir: Fid) -> bool {
+        self.write_lease(client, dir).is_some()
+    }
+
+    fn write_lease(&self, client: ClientId, dir: Fid) -> Option<&Lock> {
+        let (holder, handle) = *self.write_leases.get(&dir)?;
+        let lock = self.table.holds(holder, handle)?;
+        (holder == client && is_write_lease(lock)).then_some(lock)
+    }
+
     /// Who holds the file exclusively, and the lock.
     pub fn exclusive_holder(&mut self, fid: Fid) -> Option<Grant> {
         let (client, handle) = *self.exclusive.get(&fid)?;
@@ -336,8 +464,21 @@ impl Locks {
         lock.is_some_and(|lock| lock.allows(resource(fid), Mode::EX, asked))
     }
 
-    /// Another operation is changing one of `keys` of `dir` (any, where `None`), or the client has
-    /// not yet heard of such a change. No lease of it covers that now.
+    /// The entries of `dir` that no lease of the client covers now: keys, each with its bits. Other
+    /// operations than `op` are changing them, or the client has not acknowledged that they were withdrawn.
+    /// A key may come several times.
+    pub fn changing(
+        &self,
+        op: Option<OpId>,
+        client: ClientId,
+        dir: Fid,
+    ) -> impl Iterator<Item = (u64, Bits)> {
+        let handles = self.held.get(&(client, dir)).into_iter().flatten();
+        let unheard = handles.flat_map(|handle| self.table.unacknowledged(*handle));
+        self.table.withdrawing(op, resource(dir)).chain(unheard)
+    }
+
+    /// Some of that is of one of `keys` (of any, where `None`).
     pub fn is_changing(
         &self,
         op: Option<OpId>,
@@ -345,10 +486,8 @@ impl Locks {
         dir: Fid,
         keys: Option<&[u64]>,
     ) -> bool {
-        let others = self.withdrawing.get(&dir).into_iter().flatten();
-        let mut others = others.filter(|(other, _)| Some(*other) != op);
-        others.any(|(_, key)| keys.is_none_or(|keys| keys.contains(key)))
-            || self.unacknowledged.contains_key(&(client, dir))
+        let mut changing = self.changing(op, client, dir);
+        changing.any(|(key, _)| keys.is_none_or(|keys| keys.contains(&key)))
     }
 
     /// The client's lease on `dir` may have lost entries since it was given.
@@ -356,24 +495,20 @@ impl Locks {
         self.disturbed.contains(&(client, dir))
     }
 
-    /// The client's lease on `dir` covers these keys again (the list itself, where `None`).
-    pub fn readmit(&mut self, op: Option<OpId>, client: ClientId, dir: Fid, keys: Option<&[u64]>) {
-        if !self.is_disturbed(client, dir) {
+    /// The client's lease on `dir` covers `bits` of `key` again (of the directory, where `None`).
+    pub fn readmit(
+        &mut self,
+        op: Option<OpId>,
+        (client, dir): (ClientId, Fid),
+        key: Option<u64>,
+        bits: Bits,
+    ) {
+        if !self.is_disturbed(client, dir) || bits.is_empty() {
             return;
         }
         let handles = self.held.get(&(client, dir)).cloned().unwrap_or_default();
         for handle in handles {
-            match keys {
-                None => {
-                    self.table.readmit(op, client, handle, None, Bits::LIST);
-                }
-                Some(keys) => {
-                    for key in keys {
-                        let bits = Bits::NAMES | Bits::CHILD;
-                        self.table.readmit(op, client, handle, Some(*key), bits);
-                    }
-                }
-            }
+            self.table.readmit(op, client, handle, key, bits);
         }
     }
 
@@ -392,6 +527,10 @@ impl std::fmt::Debug for Locks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Locks({})", self.table.lock_count())
     }
+}
+
+fn is_write_lease(lock: &Lock) -> bool {
+    lock.mode == Mode::EX && lock.cover.bits().contains(WRITE_LEASE)
 }
 
 /// All that `locks` cover.
@@ -429,3 +568,7 @@ fn grant_of(lock: &Lock, version: u64) -> Grant {
         withdrawn: Vec::new(),
     }
 }
+
+#[cfg(test)]
+#[path = "locks_tests.rs"]
+mod tests;

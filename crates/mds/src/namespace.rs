@@ -79,7 +79,7 @@ pub fn move_out(txn: &mut Txn<'_>, file: &mut File) -> Result<()> {
 }
 
 /// Moves the record of a file that has one name left into that name's entry.
-fn move_in(txn: &mut Txn<'_>, file: &mut File) -> Result<()> {
+pub fn move_in(txn: &mut Txn<'_>, file: &mut File) -> Result<()> {
     let spots = txn.some_links(file.fid)?;
     let [spot] = spots[..] else {
         return Err(missing("only link", file.fid));
@@ -112,13 +112,20 @@ pub fn unlink(
     };
     file.inode.ctime = txn.now;
     file.inode.version = txn.transno.0;
-    match (file.inode.nlink, in_use) {
-        (0, InUse::Perhaps) => orphan(txn, file),
-        (0, InUse::No) => destroy(txn, opens, file),
-        (1, _) => move_in(txn, file)?,
+    match file.inode.nlink {
+        0 => lose_last_name(txn, opens, file, in_use),
+        1 => move_in(txn, file)?,
         _ => txn.change(Mutation::PutInode(file.fid, file.inode.clone())),
     }
     Ok(())
+}
+
+/// The file has no name any more: it is gone, or an orphan.
+pub fn lose_last_name(txn: &mut Txn<'_>, opens: &Opens, file: &mut File, in_use: InUse) {
+    match in_use {
+        InUse::Perhaps => orphan(txn, file),
+        InUse::No => destroy(txn, opens, file),
+    }
 }
 
 /// Keeps a file that has lost its last name.

@@ -88,6 +88,12 @@ impl Opens {
         Ok(handle)
     }
 
+    /// The client can register so many more.
+    pub fn has_room(&self, client: ClientId, count: usize) -> bool {
+        let registered = self.clients.get(&client).map_or(0, BTreeSet::len);
+        registered + count <= OPENS_PER_CLIENT_MAX
+    }
+
     fn note_overlap(&mut self, handle: OpenHandle, open: Open) {
         let others: Vec<OpenHandle> = self
             .beside(open.fid, handle)
@@ -151,6 +157,11 @@ impl Opens {
             .filter_map(|handle| self.handles.get(handle))
     }
 
+    /// All uses of the file.
+    pub fn handles(&self, fid: Fid) -> impl Iterator<Item = OpenHandle> {
+        self.files.get(&fid).into_iter().flatten().copied()
+    }
+
     /// Somebody has it open.
     pub fn is_open(&self, fid: Fid) -> bool {
         self.files.contains_key(&fid)
@@ -185,6 +196,11 @@ impl Opens {
     /// `client` has it open.
     pub fn is_user(&self, fid: Fid, client: ClientId) -> bool {
         self.of(fid).any(|open| open.client == client)
+    }
+
+    /// Somebody but `client` has it open.
+    pub fn is_used_by_others(&self, fid: Fid, client: ClientId) -> bool {
+        self.of(fid).any(|open| open.client != client)
     }
 
     /// Somebody but `client` has it open for writing.

@@ -1,7 +1,4 @@
-//! What a metadata target stores, and its bytes: one version byte, then a postcard body.
-//!
-//! docs/disk.md, "MDT records", is the normative text. A change of a record's shape is a new
-//! version byte, and a decoder for the old one stays.
+//! The records of a metadata target: one version byte, then a postcard body (docs/disk.md, "MDT records").
 
 use base::{Damage, Fid, Name, Timestamp, Transno, Xid};
 use layout::Layout;
@@ -10,7 +7,8 @@ use wire::{Attr, FileKind, SizeState};
 
 use crate::keys::{ClientUuid, Spot};
 
-/// Something stored under a key.
+/// Something stored under a key. A record of another shape gets a new version byte, and the decoder of the
+/// old one stays.
 pub trait Record: Serialize + for<'a> Deserialize<'a> {
     /// What it is called in reports of damage.
     const NAME: &'static str;

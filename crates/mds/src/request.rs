@@ -27,6 +27,17 @@ pub(crate) struct Session {
     pub begins_anew: bool,
 }
 
+/// What a request waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Other clients are to give up the write leases of its directories.
+    Entering,
+    /// What it needs to run.
+    Own,
+    /// The holder of a file is to say what that is like.
+    Glimpse,
+}
+
 /// A request that waits for its locks.
 #[derive(Debug)]
 pub(crate) struct Parked {
@@ -36,8 +47,8 @@ pub(crate) struct Parked {
     pub restarts: u32,
     /// Others may have run since it said what it needs.
     pub waited: bool,
-    /// It waits only to hear what the holder of a file says of it.
-    pub glimpse: bool,
+    /// What it waits for.
+    pub stage: Stage,
     /// Those whose uses exclude it were asked to end them.
     pub asked: bool,
     /// It was done in an earlier boot of the target, and answered with this.
@@ -53,7 +64,7 @@ impl Parked {
             needs: Needs::default(),
             restarts: 0,
             waited: false,
-            glimpse: false,
+            stage: Stage::Own,
             asked: false,
             replay: None,
         }
@@ -101,11 +112,16 @@ pub(crate) fn who(clients: &IdMap<ClientId, Session>, client: ClientId) -> Who {
 }
 
 pub(crate) fn reply(out: &mut Vec<Output>, call: Call, result: Result<Reply, FsError>) {
+    out.push(reply_of(call, result));
+}
+
+/// An answer that changed nothing.
+pub(crate) fn reply_of(call: Call, result: Result<Reply, FsError>) -> Output {
     let (client, tag) = (call.client, call.tag);
-    out.push(Output::Reply {
+    Output::Reply {
         client,
         tag,
         result,
         transno: Transno(0),
-    });
+    }
 }

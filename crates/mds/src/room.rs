@@ -1,9 +1,6 @@
-//! Whether names may still come: a target refuses in time what would take the space that removals
-//! and its other records need.
-//!
-//! Records that are removed leave pages free inside the database, which the local file system
-//! does not see. So once the disk is full, there may be as many files as there were then: each
-//! that is removed makes room for one, however little of the disk comes back.
+//! Room for new names: a target refuses in time those that would take the space which removals and other
+//! records need. Removed records leave free pages inside the database, which the local file system does not
+//! see: on a full disk each removal makes room for one file (docs/disk.md).
 
 use std::time::Duration;
 

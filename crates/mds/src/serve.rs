@@ -23,7 +23,7 @@ use wire::ost::Watermark;
 use wire::{UNCHANGED, opcode, ost};
 
 use crate::core::Mds;
-use crate::event::{Call, Output};
+use crate::event::{Call, OstInquiry, Output};
 use crate::ops::context::Rules;
 use crate::walks::CHUNK_BYTES;
 use crate::watermarks::Acknowledged;
@@ -46,8 +46,6 @@ pub enum Event {
     StoreFailed(StorageError),
     /// An OST has removed these objects.
     Destroyed(TargetIndex, Vec<ObjectId>),
-    /// An OST could not be told.
-    DestroyFailed(TargetIndex),
     /// An OST has these objects, from the one on that was asked for.
     Listed {
         /// Which OST.
@@ -59,12 +57,10 @@ pub enum Event {
         /// From where on there may be more.
         next: Option<ObjectId>,
     },
-    /// An OST could not be asked.
-    ListFailed(TargetIndex),
     /// An OST was told that we had come so far, and has itself come so far.
     WatermarkHeard(TargetIndex, Acknowledged),
-    /// An OST could not be told.
-    WatermarkFailed(TargetIndex),
+    /// An OST could not be reached, or refused.
+    OstFailed(TargetIndex, OstInquiry),
     /// An OST was told of this change, as durable, in an earlier boot.
     Behind(TargetIndex, Transno),
 }
@@ -267,13 +263,13 @@ fn destroy(serving: &Arc<Serving<Mds>>, osts: &Osts, destroy: Destroy) {
         objects: objects.clone(),
         watermark,
     };
-    ask(serving, osts, (ost, request), move |reply| match reply {
-        Some(ost::Reply::Done) => {
+    let to = (ost, OstInquiry::Destroy);
+    ask(serving, osts, to, request, move |reply| match reply {
+        ost::Reply::Done => {
             let objects = objects.into_iter().map(|(object, _)| object).collect();
-            Event::Destroyed(ost, objects)
+            Some(Event::Destroyed(ost, objects))
         }
-        Some(ost::Reply::Ahead { committed }) => Event::Behind(ost, committed),
-        _ => Event::DestroyFailed(ost),
+        _ => None,
     });
 }
 
@@ -289,15 +285,15 @@ fn list(serving: &Arc<Serving<Mds>>, osts: &Osts, list: List) {
         unrecorded,
         watermark,
     };
-    ask(serving, osts, (ost, request), move |reply| match reply {
-        Some(ost::Reply::Objects { objects, next }) => Event::Listed {
+    let to = (ost, OstInquiry::List);
+    ask(serving, osts, to, request, move |reply| match reply {
+        ost::Reply::Objects { objects, next } => Some(Event::Listed {
             ost,
             from,
             objects,
             next,
-        },
-        Some(ost::Reply::Ahead { committed }) => Event::Behind(ost, committed),
-        _ => Event::ListFailed(ost),
+        }),
+        _ => None,
     });
 }
 
@@ -308,27 +304,33 @@ fn report(serving: &Arc<Serving<Mds>>, osts: &Osts, report: PeerReport) {
         seen,
     } = report;
     let request = ost::Request::Watermark { watermark, seen };
-    ask(serving, osts, (ost, request), move |reply| match reply {
-        Some(ost::Reply::Watermark { committed }) => {
+    let to = (ost, OstInquiry::Watermark);
+    ask(serving, osts, to, request, move |reply| match reply {
+        ost::Reply::Watermark { committed } => {
             let ours = watermark.committed;
-            Event::WatermarkHeard(ost, Acknowledged { ours, committed })
+            Some(Event::WatermarkHeard(ost, Acknowledged { ours, committed }))
         }
-        Some(ost::Reply::Ahead { committed }) => Event::Behind(ost, committed),
-        _ => Event::WatermarkFailed(ost),
+        _ => None,
     });
 }
 
-/// Asks an OST; `heard` says what its answer is to the core. None: it refused, or cannot be reached.
+/// Asks an OST; `heard` says what its answer is to the core. None: it is no answer to this.
 fn ask(
     serving: &Arc<Serving<Mds>>,
     osts: &Osts,
-    (ost, request): (TargetIndex, ost::Request),
-    heard: impl FnOnce(Option<ost::Reply>) -> Event + Send + 'static,
+    (ost, inquiry): (TargetIndex, OstInquiry),
+    request: ost::Request,
+    heard: impl FnOnce(ost::Reply) -> Option<Event> + Send + 'static,
 ) {
+    let event = move |reply: Option<ost::Reply>| match reply {
+        Some(ost::Reply::Ahead { committed }) => Event::Behind(ost, committed),
+        Some(reply) => heard(reply).unwrap_or(Event::OstFailed(ost, inquiry)),
+        None => Event::OstFailed(ost, inquiry),
+    };
     let osts = lock(osts);
     let Some(peer) = osts.get(&ost) else {
         drop(osts);
-        return serving.hear(heard(None));
+        return serving.hear(event(None));
     };
     let serving = Arc::downgrade(serving);
     let then = move |answer: rpc::CallResult| {
@@ -339,7 +341,7 @@ fn ask(
         let reply = replies.first();
         let done = reply.filter(|reply| wire::status_from(reply.status).is_ok());
         let told = done.and_then(|reply| wire::decode(&reply.body).ok());
-        serving.hear(heard(told));
+        serving.hear(event(told));
     };
     let body = wire::encode(&request);
     peer.call_then(Batch::of(opcode::OST, body), Urgency::Ordinary, then);
@@ -355,6 +357,8 @@ impl Machine for Mds {
         operations: Request::NAMES,
         uids: true,
     };
+    const ANSWER_BYTES_MAX: usize = FRAME_BYTES_MAX;
+    const KEEPS_ANSWERS: bool = true;
 
     fn nature(message: &Message) -> Nature {
         match wire::decode::<Request>(&message.body) {
@@ -365,6 +369,18 @@ impl Machine for Mds {
             },
             _ => Nature::NONSENSE,
         }
+    }
+
+    fn kept_bytes(batch: &Batch) -> usize {
+        batch
+            .messages
+            .iter()
+            .map(|message| message.body.len())
+            .sum()
+    }
+
+    fn answer_bytes(answer: &ReplyMessage) -> usize {
+        answer.body.len()
     }
 
     /// A long answer is as much work as the short ones that would say the same.
@@ -396,25 +412,25 @@ impl Machine for Mds {
         Ok(())
     }
 
-    fn requests(&mut self, moment: Moment, arrival: Arrival<'_>, out: &mut Vec<Output>) {
+    fn requests(&mut self, moment: Moment, arrival: Arrival<'_>, out: &mut Vec<Output>) -> usize {
         if let Some(answered) = arrival.answered {
             return self.replays(moment, arrival, answered, out);
         }
-        let Moment { now, wall } = moment;
-        let mut room = FRAME_BYTES_MAX;
-        for (index, message) in (0_u16..).zip(&arrival.batch.messages) {
-            let call = Call {
-                client: arrival.client,
-                tag: arrival.first_tag + u64::from(index),
-                slot: arrival.slot,
-                xid: arrival.xid,
-                index,
-            };
-            match request_in(message).and_then(|request| within(&mut room, request)) {
+        let (Moment { now, wall }, mut done) = (moment, 0);
+        let messages = arrival.batch.messages.iter();
+        for (index, message) in (0_u16..).zip(messages).skip(arrival.from) {
+            if arrival.part.is_over(done) {
+                break;
+            }
+            done += 1;
+            let call = call_of(&arrival, index);
+            match request_in(message).and_then(|request| within(&mut arrival.room.answers, request))
+            {
                 Ok(request) => self.handle(now, wall, call, request, out),
                 Err(error) => crate::request::reply(out, call, Err(error)),
             }
         }
+        done
     }
 
     fn succeeded(&mut self, Moment { now, wall }: Moment, client: ClientId, out: &mut Vec<Output>) {
@@ -469,16 +485,14 @@ impl Machine for Mds {
             Event::Durable(ticket) => self.durable(now, wall, ticket, out),
             Event::StoreFailed(cause) => self.store_failed(cause, out),
             Event::Destroyed(ost, objects) => self.destroyed(now, wall, ost, &objects, out),
-            Event::DestroyFailed(ost) => self.destroy_failed(now, ost),
             Event::Listed {
                 ost,
                 from,
                 objects,
                 next,
             } => self.listed(now, wall, (ost, from), (&objects, next), out),
-            Event::ListFailed(ost) => self.list_failed(now, ost),
             Event::WatermarkHeard(ost, told) => self.watermark_heard((now, wall), ost, told, out),
-            Event::WatermarkFailed(ost) => self.watermark_failed(now, ost),
+            Event::OstFailed(ost, inquiry) => self.ost_failed(now, ost, inquiry, out),
             Event::Behind(ost, committed) => self.is_behind(now, ost, committed, out),
         }
     }
@@ -573,16 +587,14 @@ impl Mds {
         arrival: Arrival<'_>,
         answered: &[ReplyMessage],
         out: &mut Vec<Output>,
-    ) {
-        let pairs = arrival.batch.messages.iter().zip(answered);
-        for (index, (message, answer)) in (0_u16..).zip(pairs) {
-            let call = Call {
-                client: arrival.client,
-                tag: arrival.first_tag + u64::from(index),
-                slot: arrival.slot,
-                xid: arrival.xid,
-                index,
-            };
+    ) -> usize {
+        let (pairs, mut done) = (arrival.batch.messages.iter().zip(answered), 0);
+        for (index, (message, answer)) in (0_u16..).zip(pairs).skip(arrival.from) {
+            if arrival.part.is_over(done) {
+                break;
+            }
+            done += 1;
+            let call = call_of(&arrival, index);
             let changed = answer.status == 0;
             match (request_in(message), wire::decode(&answer.body)) {
                 // What changed nothing, or was refused, is not done again: it might do something by
@@ -597,6 +609,18 @@ impl Mds {
                 (Ok(_), Err(_)) => crate::request::reply(out, call, Err(FsError::Invalid)),
             }
         }
+        done
+    }
+}
+
+/// The request of a frame at that place.
+fn call_of(arrival: &Arrival<'_>, index: u16) -> Call {
+    Call {
+        client: arrival.client,
+        tag: arrival.first_tag + u64::from(index),
+        slot: arrival.slot,
+        xid: arrival.xid,
+        index,
     }
 }
 

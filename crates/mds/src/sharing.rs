@@ -4,12 +4,14 @@
 use std::collections::VecDeque;
 
 use base::{ClientId, Fid, FsError, Transno};
-use dlm::IdMap;
+use dlm::{IdMap, IdSet};
 use wire::mdt::{Reply, Request};
+use wire::update::{Change, LeasedDir};
 use wire::{FileKind, Node};
 
-use crate::hash::{NameHasher, hash_of};
 use crate::mutation::Mutation;
+use crate::ops::update::{known_to, name_of};
+use wire::hash::{NameHasher, hash_of};
 
 /// What can be seen to have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -123,33 +125,24 @@ impl Sharing {
     }
 }
 
-/// What `mutations` change for others to see.
+/// What `mutations` change for others to see, each thing once.
 pub fn changed(mutations: &[Mutation]) -> Vec<Visibility> {
+    let lists: IdSet<Fid> = mutations.iter().filter_map(list_changed).collect();
+    let mut known = IdSet::default();
     let mut visible = Vec::new();
     let mut see = |seen| {
-        if !visible.contains(&seen) {
+        if known.insert(seen) {
             visible.push(seen);
         }
     };
-    let lists = |fid: Fid| {
-        mutations.iter().any(|mutation| match mutation {
-            Mutation::PutDirent(spot, _) | Mutation::RemoveDirent(spot) => spot.dir == fid,
-            _ => false,
-        })
-    };
     for mutation in mutations {
         match mutation {
-            Mutation::PutDirent(spot, dirent) => {
-                see(Visibility::List(spot.dir));
-                see(Visibility::Name(spot.dir, hash_of(spot.cookie)));
-                see(Visibility::Inode(dirent.fid));
-            }
-            Mutation::RemoveDirent(spot) => {
+            Mutation::PutDirent(spot, _) | Mutation::RemoveDirent(spot) => {
                 see(Visibility::List(spot.dir));
                 see(Visibility::Name(spot.dir, hash_of(spot.cookie)));
             }
             // A directory's record that follows a change of its names shows no more than that.
-            Mutation::PutInode(fid, _) if lists(*fid) => see(Visibility::List(*fid)),
+            Mutation::PutInode(fid, _) if lists.contains(fid) => see(Visibility::List(*fid)),
             Mutation::PutInode(fid, _)
             | Mutation::RemoveInode(fid)
             | Mutation::PutPlace(fid, _)
@@ -159,8 +152,19 @@ pub fn changed(mutations: &[Mutation]) -> Vec<Visibility> {
             | Mutation::PutTarget(fid, _) => see(Visibility::Inode(*fid)),
             _ => {}
         }
+        if let Mutation::PutDirent(_, dirent) = mutation {
+            see(Visibility::Inode(dirent.fid));
+        }
     }
     visible
+}
+
+/// The directory whose names this changes.
+fn list_changed(mutation: &Mutation) -> Option<Fid> {
+    match mutation {
+        Mutation::PutDirent(spot, _) | Mutation::RemoveDirent(spot) => Some(spot.dir),
+        _ => None,
+    }
 }
 
 /// What an answer shows, or builds on.
@@ -194,6 +198,7 @@ pub fn shown(
             visible.extend(name(source_dir, source));
             visible.extend(name(target_dir, target));
         }
+        Request::Update { dirs, changes } => shown_by_set(hasher, dirs, changes, &mut visible),
         Request::CreateNameless { dir, .. } => visible.push(Visibility::Inode(*dir)),
         Request::GetAttr { fid, .. }
         | Request::ReadLink { fid }
@@ -213,6 +218,25 @@ pub fn shown(
         shown_by_reply(reply, &mut visible);
     }
     visible
+}
+
+/// What a set of changes builds on: its directories, its names, and the files that were there.
+fn shown_by_set(
+    hasher: NameHasher,
+    dirs: &[LeasedDir],
+    changes: &[Change],
+    visible: &mut Vec<Visibility>,
+) {
+    visible.extend(dirs.iter().map(|leased| Visibility::Inode(leased.dir)));
+    for change in changes {
+        if let Some((dir, name)) = name_of(change)
+            && let Some(leased) = dirs.get(usize::from(dir))
+        {
+            visible.push(Visibility::Name(leased.dir, hasher.hash(name)));
+        }
+        let known = known_to(change).into_iter().flatten();
+        visible.extend(known.map(Visibility::Inode));
+    }
 }
 
 /// A refusal for something that the request does not name. There are names in what is to go, it is

@@ -7,11 +7,12 @@ use std::ops::ControlFlow;
 use base::{Fid, FsError, Name, Timestamp, Transno};
 use storage::KeyRange;
 
-use crate::hash::{self, NameHasher};
+use crate::change_set::ChangeSet;
 use crate::keys::{self, Spot, Table};
 use crate::mutation::Mutation;
 use crate::records::{Bytes, Dirent, Inode, Place, State};
 use crate::store::{Failure, Store, missing};
+use wire::hash::{self, NameHasher};
 
 /// A result of reading or changing the namespace.
 pub type Result<T> = std::result::Result<T, Failure>;
@@ -43,7 +44,7 @@ pub struct Txn<'a> {
     pub transno: Transno,
     /// The target's state; stored with the change.
     pub state: State,
-    mutations: Vec<Mutation>,
+    changes: ChangeSet,
 }
 
 impl<'a> Txn<'a> {
@@ -57,7 +58,7 @@ impl<'a> Txn<'a> {
             is_again: false,
             transno,
             state,
-            mutations: Vec::with_capacity(8),
+            changes: ChangeSet::default(),
         }
     }
 
@@ -68,17 +69,17 @@ impl<'a> Txn<'a> {
 
     /// Adds a change.
     pub fn change(&mut self, mutation: Mutation) {
-        self.mutations.push(mutation);
+        self.changes.add(mutation);
     }
 
     /// What was changed, in order, with the state after it.
     pub fn finish(self) -> (Vec<Mutation>, State) {
-        (self.mutations, self.state)
+        (self.changes.into_mutations(), self.state)
     }
 
     /// Nothing was changed.
     pub fn is_clean(&self) -> bool {
-        self.mutations.is_empty()
+        self.changes.is_empty()
     }
 
     /// The hash of a name on this target.
@@ -91,19 +92,9 @@ impl<'a> Txn<'a> {
         self.hasher.lease_key(name)
     }
 
-    /// What this transaction last did, as far as `pick` says that it matters.
-    fn changed<T>(&self, pick: impl Fn(&Mutation) -> Option<T>) -> Option<T> {
-        self.mutations.iter().rev().find_map(pick)
-    }
-
     /// Where the file is; `None`: there is no such file.
     pub fn place(&self, fid: Fid) -> Result<Option<Place>> {
-        let changed = self.changed(|mutation| match mutation {
-            Mutation::PutPlace(f, place) if *f == fid => Some(Some(*place)),
-            Mutation::RemovePlace(f) if *f == fid => Some(None),
-            _ => None,
-        });
-        match changed {
+        match self.changes.place(fid) {
             Some(place) => Ok(place),
             None => self.store.get(Table::Places, &keys::fid(fid)),
         }
@@ -111,26 +102,16 @@ impl<'a> Txn<'a> {
 
     /// A file's own record.
     pub fn own_inode(&self, fid: Fid) -> Result<Option<Inode>> {
-        let changed = self.changed(|mutation| match mutation {
-            Mutation::PutInode(f, inode) if *f == fid => Some(Some(inode.clone())),
-            Mutation::RemoveInode(f) if *f == fid => Some(None),
-            _ => None,
-        });
-        match changed {
-            Some(inode) => Ok(inode),
+        match self.changes.inode(fid) {
+            Some(inode) => Ok(inode.cloned()),
             None => self.store.get(Table::Inodes, &keys::fid(fid)),
         }
     }
 
     /// The name at a spot.
     pub fn dirent(&self, spot: Spot) -> Result<Option<Dirent>> {
-        let changed = self.changed(|mutation| match mutation {
-            Mutation::PutDirent(s, dirent) if *s == spot => Some(Some(dirent.clone())),
-            Mutation::RemoveDirent(s) if *s == spot => Some(None),
-            _ => None,
-        });
-        match changed {
-            Some(dirent) => Ok(dirent),
+        match self.changes.dirent(spot) {
+            Some(dirent) => Ok(dirent.cloned()),
             None => self.store.get(Table::Dirents, &keys::dirent(spot)),
         }
     }
@@ -176,20 +157,23 @@ impl<'a> Txn<'a> {
 
     /// The names of `dir` with this hash.
     fn bucket(&self, dir: Fid, hash: u64) -> Result<Vec<(u64, Dirent)>> {
+        let stored = self.stored_bucket(dir, hash)?;
+        Ok(self.as_changed(dir, hash, stored))
+    }
+
+    fn stored_bucket(&self, dir: Fid, hash: u64) -> Result<Vec<(u64, Dirent)>> {
         let (first, last) = hash::bucket(hash);
-        let mut found = self.store.names(dir, first, last)?;
-        for mutation in &self.mutations {
-            let (spot, dirent) = match mutation {
-                Mutation::PutDirent(spot, dirent) => (spot, Some(dirent)),
-                Mutation::RemoveDirent(spot) => (spot, None),
-                _ => continue,
-            };
-            if spot.dir == dir && (first..=last).contains(&spot.cookie) {
-                found.retain(|(cookie, _)| *cookie != spot.cookie);
-                found.extend(dirent.map(|dirent| (spot.cookie, dirent.clone())));
-            }
+        self.store.names(dir, first, last)
+    }
+
+    /// These names with this hash, as changed by this transaction.
+    fn as_changed(&self, dir: Fid, hash: u64, mut found: Vec<(u64, Dirent)>) -> Vec<(u64, Dirent)> {
+        let (first, last) = hash::bucket(hash);
+        for (cookie, dirent) in self.changes.names(dir, first..=last) {
+            found.retain(|(stored, _)| *stored != cookie);
+            found.extend(dirent.map(|dirent| (cookie, dirent.clone())));
         }
-        Ok(found)
+        found
     }
 
     /// The entry called `name`, and where it is.
@@ -207,8 +191,17 @@ impl<'a> Txn<'a> {
     /// A free spot for `name`; `Exists` if the name is there already, `NoSpace` if too many
     /// names share its hash.
     pub fn free_spot(&self, dir: Fid, name: &Name) -> Result<Spot> {
+        self.free_spot_in(dir, false, name)
+    }
+
+    /// The same in a directory of which the store has no names, if `is_empty`.
+    pub fn free_spot_in(&self, dir: Fid, is_empty: bool, name: &Name) -> Result<Spot> {
         let hash = self.hash(name);
-        let bucket = self.bucket(dir, hash)?;
+        let stored = match is_empty {
+            true => Vec::new(),
+            false => self.stored_bucket(dir, hash)?,
+        };
+        let bucket = self.as_changed(dir, hash, stored);
         if bucket.iter().any(|(_, dirent)| dirent.name == *name) {
             return Err(FsError::Exists.into());
         }
@@ -224,14 +217,12 @@ impl<'a> Txn<'a> {
     pub fn some_links(&self, fid: Fid) -> Result<Vec<Spot>> {
         let mut removed = Vec::new();
         let mut spots = Vec::new();
-        for mutation in &self.mutations {
-            match mutation {
-                Mutation::PutLink(f, spot) if *f == fid => spots.push(*spot),
-                Mutation::RemoveLink(f, spot) if *f == fid => {
-                    spots.retain(|s| s != spot);
-                    removed.push(*spot);
-                }
-                _ => {}
+        for (spot, is_made) in self.changes.links(fid) {
+            if is_made {
+                spots.push(spot);
+            } else {
+                spots.retain(|s| *s != spot);
+                removed.push(spot);
             }
         }
         let range = KeyRange::prefix(&keys::fid(fid));

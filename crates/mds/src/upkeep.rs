@@ -12,6 +12,7 @@ use crate::keys::{self, ClientUuid, Table};
 use crate::mutation::Mutation;
 use crate::namespace::end_orphan;
 use crate::records::Orphan;
+use crate::recovery::Event;
 use crate::store::{Failure, missing, table_id};
 
 /// Orphans ended by one tick after the grace period.
@@ -46,13 +47,6 @@ impl Mds {
         }
     }
 
-    /// Whatever is to be asked of OSTs now.
-    fn ask_osts(&mut self, out: &mut Vec<Output>) {
-        self.send_destroys(out);
-        self.send_searches(out);
-        self.send_watermarks(out);
-    }
-
     /// The store has failed: nothing more will be durable.
     pub fn store_failed(&mut self, cause: StorageError, out: &mut Vec<Output>) {
         self.halt(cause, out);
@@ -66,17 +60,10 @@ impl Mds {
         if self.halted {
             return;
         }
-        if self
-            .recovery
-            .window
-            .until()
-            .is_some_and(|until| until <= now)
-        {
-            self.end_recovery(out);
-        }
-        if self.grace_until.is_some_and(|until| until <= now) {
+        self.step_recovery(Event::Due, out);
+        if self.recovery.is_grace_over(now) {
             match self.end_grace() {
-                Ok(true) => self.grace_until = None,
+                Ok(true) => self.recovery.end_grace(),
                 Ok(false) | Err(Failure::Refused(_)) => {}
                 Err(Failure::Broken(cause)) => return self.halt(cause, out),
             }
@@ -88,14 +75,9 @@ impl Mds {
     /// When [`Mds::tick`] will next have something to do.
     pub fn next_deadline(&self) -> Option<Tick> {
         let locks = self.locks.table().next_deadline();
-        let recovery = self.recovery.window.until();
-        let (destroy, search) = (self.next_destroy(), self.next_search());
-        let (watermark, busy) = (self.next_watermark(), self.next_end_of_wait());
-        let grace = self.grace_until;
-        [locks, grace, recovery, destroy, search, watermark, busy]
-            .into_iter()
-            .flatten()
-            .min()
+        let recovery = self.recovery.next();
+        let (osts, busy) = (self.next_for_osts(), self.next_end_of_wait());
+        [locks, recovery, osts, busy].into_iter().flatten().min()
     }
 
     /// Ends what clients that have not come back left behind; true if that is all.

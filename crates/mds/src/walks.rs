@@ -1,15 +1,9 @@
-//! `op.walk`: walks of trees, each answered with the directories that a reader comes to next who goes
-//! depth first, or breadth first (ADR 8).
-//!
-//! Breadth first is one depth after the other: down to it directories are entered without being
-//! listed, there they are listed without being entered, and then it begins again one deeper. So the
-//! stack of directories says where a walk is, however wide the tree.
-//!
-//! A walk runs a chunk at a time, and others' requests come between. It waits for nothing: what
-//! cannot be covered at once is left out, and the reader asks for it itself. One request may follow
-//! another of the same walk before that one is answered ([`chains`]).
+//! `op.walk`: walks of trees, each answered with the directories that a depth-first or breadth-first reader
+//! enters next (ADR 8). A walk runs a chunk at a time between other requests, and waits for nothing: an entry
+//! that cannot be covered at once is left to the reader.
 
 pub(crate) mod chains;
+pub(crate) mod steps;
 
 use std::collections::VecDeque;
 
@@ -24,59 +18,59 @@ use chains::{Ask, Chain, Chains, Cursor};
 /// Bytes of pages made before others have their turn.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 /// What entering a directory counts for, beside its entries: one that is empty costs too.
-pub(crate) const DIRECTORY_BYTES: usize = 256;
+const DIRECTORY_BYTES: usize = 256;
 /// Entries looked at in one go for subdirectories, and what each counts for.
-pub(crate) const LOOK_MAX: usize = 256;
-pub(crate) const LOOK_BYTES: usize = 64;
+const LOOK_MAX: usize = 256;
+const LOOK_BYTES: usize = 64;
 /// How much of that a breadth-first walk does for one answer: a depth may be far, and empty.
-pub(crate) const LOOKS_BYTES_MAX: usize = 4 << 20;
+const LOOKS_BYTES_MAX: usize = 4 << 20;
 /// Subdirectories of one directory that are remembered. Beyond: none of it is entered.
-pub(crate) const MET_MAX: usize = 1 << 16;
+const MET_MAX: usize = 1 << 16;
 
 /// What clients want to walk through.
 #[derive(Debug, Default)]
 pub(crate) struct Walks {
     /// Under way, in turn.
-    pub running: VecDeque<Walk>,
-    pub chains: Chains,
+    running: VecDeque<Walk>,
+    chains: Chains,
 }
 
 /// One of them.
 #[derive(Debug)]
-pub(crate) struct Walk {
-    pub call: Call,
-    pub chain: Chain,
-    pub order: WalkOrder,
-    pub levels: Vec<Level>,
-    pub pages: Vec<(u64, Page)>,
-    pub targets: Vec<(Fid, Vec<u8>)>,
-    pub bytes_left: usize,
+struct Walk {
+    call: Call,
+    chain: Chain,
+    order: WalkOrder,
+    levels: Vec<Level>,
+    pages: Vec<(u64, Page)>,
+    targets: Vec<(Fid, Vec<u8>)>,
+    bytes_left: usize,
     /// What may still be spent on directories that are not listed.
-    pub looks_left: usize,
+    looks_left: usize,
 }
 
 #[derive(Debug)]
-pub(crate) struct Level {
-    pub at: WalkLevel,
+struct Level {
+    at: WalkLevel,
     /// Subdirectories met so far and not entered yet.
-    pub met: VecDeque<Subdirectory>,
+    met: VecDeque<Subdirectory>,
     /// The directory was looked through for them up to this cookie; at the end: to [`ALL`].
-    pub seen: u64,
+    seen: u64,
 }
 
 /// A directory was looked through to its end.
-pub(crate) const ALL: u64 = u64::MAX;
+const ALL: u64 = u64::MAX;
 
 #[derive(Debug)]
-pub(crate) struct Subdirectory {
-    pub cookie: u64,
-    pub name: Name,
-    pub dir: Fid,
+struct Subdirectory {
+    cookie: u64,
+    name: Name,
+    dir: Fid,
 }
 
 impl Level {
     /// Where a walk in `order` goes on.
-    pub fn new(at: WalkLevel, order: WalkOrder) -> Level {
+    fn new(at: WalkLevel, order: WalkOrder) -> Level {
         Level {
             at,
             met: VecDeque::new(),
@@ -88,13 +82,13 @@ impl Level {
         }
     }
 
-    pub fn meet(&mut self, cookie: u64, name: &Name, dir: Fid) {
+    fn meet(&mut self, cookie: u64, name: &Name, dir: Fid) {
         let name = name.clone();
         self.met.push_back(Subdirectory { cookie, name, dir });
     }
 
     /// All subdirectories are met: those that were entered before by name are left out.
-    pub fn sort(&mut self) {
+    fn sort(&mut self) {
         let entered = self.met.iter().find(|met| met.cookie == self.at.cookie);
         if let Some(entered) = entered.map(|met| met.name.clone()) {
             self.met.retain(|met| met.name > entered);
@@ -106,7 +100,7 @@ impl Level {
 }
 
 impl Walk {
-    pub fn new(ask: Ask, cursor: &Cursor) -> Walk {
+    fn new(ask: Ask, cursor: &Cursor) -> Walk {
         let levels = cursor.levels.iter();
         Walk {
             call: ask.call,
@@ -125,16 +119,16 @@ impl Walk {
     }
 
     /// What is below the innermost directory comes later.
-    pub fn is_lowest(&self) -> bool {
+    fn is_lowest(&self) -> bool {
         matches!(self.order, WalkOrder::Breadth { depth, .. } if self.levels.len() > depth.into())
     }
 
     /// What is in the innermost directory is only gone through.
-    pub fn passes(&self) -> bool {
+    fn passes(&self) -> bool {
         matches!(self.order, WalkOrder::Breadth { depth, .. } if self.levels.len() < depth.into())
     }
 
-    pub fn enter(&mut self, dir: Fid) {
+    fn enter(&mut self, dir: Fid) {
         let at = WalkLevel {
             dir,
             cookie: 0,
@@ -146,7 +140,7 @@ impl Walk {
     }
 
     /// The innermost directory is done with.
-    pub fn leave(&mut self) {
+    fn leave(&mut self) {
         let (order, last) = (&mut self.order, WALK_DEPTH_MAX as u8 - 1);
         let (WalkOrder::Breadth { depth, deeper }, [root]) = (order, &mut self.levels[..]) else {
             self.levels.pop();
@@ -181,12 +175,12 @@ impl Walks {
         self.chains.end_client(client);
     }
 
-    pub fn count(&self, client: ClientId) -> usize {
+    fn count(&self, client: ClientId) -> usize {
         let of_client = |walk: &&Walk| walk.call.client == client;
         self.running.iter().filter(of_client).count() + self.chains.waiting(client)
     }
 
-    pub fn is_running(&self, chain: Chain) -> bool {
+    fn is_running(&self, chain: Chain) -> bool {
         self.running.iter().any(|walk| walk.chain == chain)
     }
 }

@@ -5,6 +5,7 @@ mod support;
 use std::time::Duration;
 
 use base::{BootEpoch, Fid, FsError, TargetIndex, Transno, Xid};
+use mds::OstInquiry;
 use support::*;
 use wire::mdt::{OpenHandle, OpenIntent, RenameMode, Reply, Request, SetAttr, XattrMode};
 use wire::{Cover, FileKind, SizeState};
@@ -766,7 +767,9 @@ fn objects_are_removed_once_the_unlink_is_durable() {
         (1, ost, 1, node.fid)
     );
     // An OST that cannot be reached is asked again; so is one after a restart of ours.
-    world.mds.destroy_failed(world.tick, ost);
+    world
+        .mds
+        .ost_failed(world.tick, ost, OstInquiry::Destroy, &mut Vec::new());
     world.flush();
     assert!(asked(&mut world).is_empty());
     world.advance(Duration::from_secs(5));

@@ -4,12 +4,12 @@ mod support;
 
 use base::{Fid, TargetIndex, Timestamp, Transno};
 use mds::fsck::{self, Severity};
-use mds::hash::NameHasher;
 use mds::keys::{STATE, Spot, Table};
 use mds::mutation::Mutation;
 use mds::records::{Destroy, Orphan, Place, State};
 use support::planted::Planted;
 use support::*;
+use wire::hash::NameHasher;
 
 /// Plants `mutations`; fsck must say `what` of `fid` at `path`.
 trait Finds {

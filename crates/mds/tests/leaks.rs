@@ -11,7 +11,7 @@ use mds::fsck::objects::{Claim, claim};
 use mds::keys::Table;
 use mds::mutation::{Mutation, apply};
 use mds::records::{NO_CLIENT, SequenceOwner};
-use mds::{Output, Rules};
+use mds::{OstInquiry, Output, Rules};
 use rpc::serving::Machine;
 use rpc::window::RECOVERY_WINDOW;
 use rpc::{ClientUuid, PeerInfo};
@@ -203,7 +203,9 @@ fn a_search_goes_on_after_a_crash_and_where_an_ost_was_away() {
     let from = first_of(lost);
     world.flush();
     assert_eq!(asked(&mut world), [from]);
-    world.mds.list_failed(world.tick, OST);
+    world
+        .mds
+        .ost_failed(world.tick, OST, OstInquiry::List, &mut Vec::new());
     world.flush();
     assert_eq!(asked(&mut world), []);
     world.advance(Duration::from_secs(5));
@@ -368,7 +370,7 @@ fn who_was_told_that_it_was_given_up_is_given_up_again() {
     world.auto_flush = true;
     world.touch(ClientId(1), Fid::ROOT, "new");
     world.crash_awaiting();
-    let awaited = world.mds.recovery().window.awaited();
+    let awaited = world.mds.recovery().awaited();
     assert!(awaited.into_iter().any(|one| *one == told.uuid));
     // Who was waited for in vain comes back so, too, and that is no news.
     Machine::connected(&mut world.mds, ClientId(3), &told).expect("readable");

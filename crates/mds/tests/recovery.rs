@@ -4,7 +4,7 @@
 mod support;
 
 use base::{BootEpoch, ClientId, Fid, FsError, LockHandle, TargetIndex, Transno};
-use rpc::serving::{Arrival, Effect, Machine, Moment};
+use rpc::serving::{Arrival, Effect, Machine, Moment, Part, Room};
 use rpc::window::RECOVERY_WINDOW;
 use rpc::{Batch, ClientUuid, Message, PeerInfo, ReplyMessage};
 use support::*;
@@ -94,7 +94,7 @@ fn nobody_is_served_before_all_are_back() {
     let stranger = world.connect(3);
     let other = world.send(stranger, getattr(d));
     assert!(world.poll(seen).is_none() && world.poll(other).is_none());
-    let awaited: Vec<_> = world.mds.recovery().window.awaited().copied().collect();
+    let awaited: Vec<_> = world.mds.recovery().awaited().copied().collect();
     assert_eq!(
         awaited,
         [ClientUuid([1; 16])],
@@ -194,7 +194,7 @@ fn who_does_not_come_is_given_up_and_may_begin_anew() {
     // A later crash does not wait for it, and remembers that it was given up.
     world.flush();
     world.crash_awaiting();
-    assert_eq!(world.mds.recovery().window.awaited().count(), 1);
+    assert_eq!(world.mds.recovery().awaited().count(), 1);
     world.ready(b);
     assert!(world.mds.gave_up(&[1; 16]).expect("readable"));
     world.ready(a);
@@ -277,7 +277,7 @@ fn who_says_goodbye_is_not_waited_for() {
     world.goodbye(a);
     world.flush();
     world.crash_awaiting();
-    assert!(!world.mds.recovery().window.is_open());
+    assert!(!world.mds.recovery().is_open());
     assert!(!world.mds.gave_up(&[1; 16]).expect("readable"));
 }
 
@@ -514,6 +514,10 @@ fn frame(
         now: world.tick,
         wall: world.wall,
     };
+    let mut room = Room {
+        answers: mds::Mds::ANSWER_BYTES_MAX,
+        data: 0,
+    };
     let arrival = Arrival {
         client: a,
         slot: 60,
@@ -521,6 +525,9 @@ fn frame(
         first_tag: 1 << 40,
         batch,
         answered,
+        from: 0,
+        part: Part::ALL,
+        room: &mut room,
     };
     let mut out = Vec::new();
     world.mds.requests(moment, arrival, &mut out);

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use base::{BootEpoch, Fid, Rng, SeededRng, TargetIndex, Timestamp, Transno};
 use mds::fsck::objects::{Claim, claim};
 use mds::fsck::{self, Mend};
-use mds::hash::NameHasher;
 use mds::keys::{self, STATE, Spot, Table};
 use mds::mutation::Mutation;
 use mds::records::{Bytes, Destroy, Dirent, Inode, Orphan, Place, State};
@@ -15,6 +14,7 @@ use storage::KeyRange;
 use support::planted::{Namespace, Planted};
 use support::*;
 use wire::FileKind;
+use wire::hash::NameHasher;
 
 /// Where the namespace differs from what it was.
 fn changed(before: &Namespace, after: &Namespace) -> BTreeSet<String> {
@@ -470,23 +470,24 @@ fn lines_say_what_was_wrong_and_what_was_done() {
 fn objects_are_nobodys_only_when_that_is_certain() {
     let mut planted = Planted::new();
     let (ost, file, client) = (TargetIndex(0), planted.file, planted.client);
-    let claim = |planted: &Planted, fid| {
-        let object = layout::ObjectId { fid, stripe: 0 };
+    let part = |planted: &Planted, fid, stripe| {
+        let object = layout::ObjectId { fid, stripe };
         claim(planted.world.mds.store(), ost, object).expect("readable")
     };
+    let claim = |planted: &Planted, fid| part(planted, fid, 0);
     let [other, never] = [file.sequence(), file.sequence() + 5000].map(|s| Fid::new(s, 9999));
     assert_eq!(claim(&planted, other), Claim::Awaited, "its maker is there");
+    let dir = claim(&planted, planted.dir);
+    assert_eq!(dir, Claim::Awaited, "an open may be repeated");
     planted.world.goodbye(client);
     assert_eq!(claim(&planted, other), Claim::Nobodys);
     assert_eq!(claim(&planted, never), Claim::Awaited, "never granted");
     assert_eq!(claim(&planted, file), Claim::Named);
     planted.plant(vec![Mutation::PutDestroy(ost, never, 0, destroy())]);
     assert_eq!(claim(&planted, never), Claim::ToBeRemoved);
-    assert_eq!(
-        claim(&planted, planted.dir),
-        Claim::Elsewhere,
-        "a directory has none"
-    );
+    let dir = claim(&planted, planted.dir);
+    assert_eq!(dir, Claim::Superfluous, "a directory has none");
+    assert_eq!(part(&planted, file, 1), Claim::Superfluous);
     planted.plant(vec![Mutation::RemoveDirent(planted.spot(file))]);
     assert_eq!(planted.repair().left, []);
     assert_eq!(

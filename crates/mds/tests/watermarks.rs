@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::{Fid, TargetIndex, Transno};
 use mds::watermarks::{Acknowledged, seen};
-use mds::{Output, Rules};
+use mds::{OstInquiry, Output, Rules};
 use support::*;
 use wire::ost::Watermark;
 
@@ -81,12 +81,16 @@ fn an_ost_that_cannot_be_told_is_told_later() {
     let mut world = world();
     world.advance(SECOND);
     only(&mut world);
-    world.mds.watermark_failed(world.tick, OST);
+    world
+        .mds
+        .ost_failed(world.tick, OST, OstInquiry::Watermark, &mut Vec::new());
     world.advance(SECOND * 4);
     assert_eq!(told(&mut world), []);
     world.advance(SECOND);
     only(&mut world);
-    world.mds.watermark_failed(world.tick, OST);
+    world
+        .mds
+        .ost_failed(world.tick, OST, OstInquiry::Watermark, &mut Vec::new());
     world.set_osts(&[OST, TargetIndex(1)]);
     world.advance(SECOND);
     let osts: Vec<_> = told(&mut world).into_iter().map(|(ost, ..)| ost).collect();

@@ -1,13 +1,6 @@
-//! Whether a listing that ran beside changes is one that a file system could have given which fetches
-//! nothing ahead and remembers nothing: which looks at the truth in each call.
-//!
-//! Time is a counter that all who change and all who look share. What a call did, it did at some
-//! moment from its begin to its end, nobody knows when; so there is a set of values that a name or
-//! an attribute *could* have had at a moment, and what was seen has to be one of these. A value is
-//! over for certain when a change that began after it was there has returned.
-//!
-//! Directories are known by their inode numbers, which are never used again: moving one changes
-//! nothing about what is in it.
+//! Checks a listing beside changes: could a file system have given it that fetches nothing ahead and caches
+//! nothing? Calls take effect at an unknown moment between begin and end, so a name or attribute has a set of
+//! possible values at each moment. Directories are known by inode number, which is never reused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

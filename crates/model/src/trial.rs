@@ -17,8 +17,8 @@ pub struct Trial {
     process: Process,
     mounts: Vec<Directory>,
     turn: usize,
-    /// After how many operations everything is compared, or as many as there are files, so that the
-    /// cost of one operation does not grow with the tree. The paths of an operation always are.
+    /// After how many operations everything is compared, or as many as there are files: so one operation does
+    /// not cost more in a larger tree. The paths of an operation always are.
     compare_all_every: usize,
     next_compare_all: usize,
     last: Vec<Op>,

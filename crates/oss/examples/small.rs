@@ -1,6 +1,6 @@
-//! How long the core takes for small new objects on a local file system, without a network:
-//! `small DIR [N]` writes N objects of 4 KiB (default 50,000) to DIR/objects, syncing once a second
-//! as a served target does, then removes them.
+//! Times of the core for small new objects on a local file system, without a network. The command
+//! `small DIR [N]` writes N objects of 4 KiB (default 50,000) to DIR/objects, syncing once a second as a
+//! served target does, then removes them.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The clients that may have bytes which the target does not have: kept over restarts, so that these
-//! are waited for, and so that who was given up comes to hear of it.
+//! Clients that may have bytes which the target lacks. They are kept over restarts, so that the target waits
+//! for them, and tells one that was given up.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

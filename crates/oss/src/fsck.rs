@@ -1,7 +1,5 @@
-//! Checking a target that is not being served. What is stored against what is recorded, and against
-//! what the MDT says of whose it is; and mending that.
-//!
-//! Bytes are removed only where the MDT says that nobody has them and nobody ever will.
+//! Checking and mending an OST that is not served: its objects against their records, and against the MDT's
+//! word about their files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,7 +8,10 @@ use std::ops::ControlFlow;
 use base::limits::FILE_BYTES_MAX;
 use base::{ByteRange, Damage, Timestamp, Transno};
 pub use layout::ObjectId;
-use storage::{Batch, KeyRange, Kv, ObjectStore, StorageError, TableId, check_seal, examine_seals};
+use storage::{
+    Batch, KeyRange, Kv, ObjectStore, StorageError, TableId, check_seal, examine_seals,
+    recorded_end,
+};
 
 use crate::objects::{condemn, damaged, finish_removals, history, stored};
 use crate::records::{
@@ -21,7 +22,7 @@ use crate::records::{
 /// Objects removed in one batch of a repair.
 const REMOVED_AT_ONCE: usize = 4096;
 
-/// Whose an object is, as far as the MDT tells.
+/// Whose an object is, as far as the MDT tells. A repair removes an object only where it is `Nobodys`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     /// A file's, or it is to be removed anyway.
@@ -30,7 +31,7 @@ pub enum Whose {
     Unasked,
     /// No file's, but its maker may come back; or in the wrong place, or of a file that was lost.
     InDoubt,
-    /// No file's, and never again: who could have made it is gone for good.
+    /// No file's, and never again: its maker is gone for good, or its file cannot have such a part.
     Nobodys,
 }
 
@@ -121,11 +122,11 @@ impl Finding {
             Finding::Resurrected { whose, .. } => match whose {
                 Whose::Unasked => "; check it together with the MDT's directory",
                 Whose::Nobodys => "",
-                Whose::Known | Whose::InDoubt => "; it is left, since somebody may want it",
+                Whose::Known | Whose::InDoubt => "; it is left, since its file may need it",
             },
             Finding::Unclaimed {
                 for_good: false, ..
-            } => "; it is left, since who made it may come back or its record was lost",
+            } => "; it is left, since its maker may come back or its record was lost",
             Finding::Unclaimed { .. } | Finding::Leftover { .. } => "",
         }
     }
@@ -297,6 +298,11 @@ pub fn size(store: &dyn ObjectStore, object: ObjectId) -> Result<Option<u64>, St
     Ok(store.stat(stored(object))?.map(|stat| stat.size))
 }
 
+/// The size of an object by the target's records, in bytes; none: they say nothing of it.
+pub fn recorded_size(kv: &Kv, object: ObjectId) -> Result<Option<u64>, StorageError> {
+    recorded_end(kv, SEALS, stored(object))
+}
+
 /// How far the target had come, and how far it knows that the MDT had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Histories {
@@ -323,10 +329,11 @@ pub fn forget_mdt(kv: &Kv) -> Result<(), StorageError> {
     kv.wait_durable(kv.commit(batch)?)
 }
 
-/// The greatest sequence of which there are objects.
-pub fn last_sequence(store: &dyn ObjectStore) -> Result<Option<u64>, StorageError> {
-    let sequences = objects(store)?.into_iter();
-    Ok(sequences.map(|object| object.fid.sequence()).max())
+/// The greatest sequence below `end` of which there are objects.
+pub fn last_sequence(store: &dyn ObjectStore, end: u64) -> Result<Option<u64>, StorageError> {
+    let objects = objects(store)?.into_iter();
+    let sequences = objects.map(|object| object.fid.sequence());
+    Ok(sequences.filter(|sequence| *sequence < end).max())
 }
 
 fn objects(store: &dyn ObjectStore) -> Result<BTreeSet<ObjectId>, StorageError> {

@@ -1,10 +1,5 @@
-//! The object storage server: file data, its sizes and its extent locks.
-//!
-//! [`Oss`] is the whole of it as one deterministic state machine: requests, callback answers and
-//! time go in, replies, callbacks and wanted syncs come out. [`serve`] puts it on a network.
-//!
-//! Invariant: bytes are read and written only under a lock that covers them, the caller's or the
-//! target's own; what `committed` covers survives a crash.
+//! The object storage server: file data, its sizes and its extent locks. [`Oss`] is all of it as one
+//! deterministic state machine; [`serve`] puts it on a network.
 
 mod audit;
 mod clients;

@@ -288,6 +288,16 @@ impl Objects {
         }
     }
 
+    /// Looks at the disk again, which others fill, too.
+    pub fn look_at_room(&mut self) -> Outcome<()> {
+        self.room.look(&*self.store)
+    }
+
+    /// Bytes that data may still take, as of the last look.
+    pub fn room_left(&self) -> u64 {
+        self.room.left()
+    }
+
     /// The target's space. What is kept free for records is not available.
     pub fn space(&self) -> Outcome<Space> {
         let space = self.store.statfs()?;
@@ -298,6 +308,8 @@ impl Objects {
             files_total: space.objects_total,
             files_free: space.objects_free,
             object_bytes_max: space.object_bytes_max,
+            disk: space.disk,
+            unsent_max: 0,
             settling: !self.dying.is_empty(),
         })
     }

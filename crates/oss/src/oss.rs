@@ -32,7 +32,8 @@ struct Parked {
     job: Job,
 }
 
-/// One object storage target.
+/// One object storage target. Bytes are read and written only under a lock that covers them, the caller's or
+/// the target's own. A crash takes nothing that `committed` covers.
 pub struct Oss {
     pub(crate) objects: Objects,
     pub(crate) locks: Locks,
@@ -198,6 +199,9 @@ impl Oss {
     pub fn tick(&mut self, now: Tick, wall: Timestamp, out: &mut Outbox) {
         self.locks.tell(now, Input::Tick);
         self.look_at_the_window(now, wall, out);
+        if let Err(failure) = self.objects.look_at_room() {
+            self.note_failure(&failure, out);
+        }
         if !self.stopped && now.since(self.last_ageing).as_secs() >= 1 {
             self.last_ageing = now;
             if let Err(failure) = self.objects.age_tombstones(wall) {
@@ -298,7 +302,7 @@ impl Oss {
         self.finish(now, out);
     }
 
-    /// The process that goes on is settled: the locks of the one before go.
+    /// The next process of a mount is ready: the locks of the one before go.
     pub fn drop_left_behind(&mut self, now: Tick, client: ClientId, out: &mut Outbox) {
         if let Some(handles) = self.left_behind.remove(&client) {
             self.locks.tell(now, Input::Cancel { client, handles });

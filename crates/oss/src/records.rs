@@ -1,7 +1,4 @@
-//! What an OST remembers beside the bytes: formats of its rows in the key-value store, as
-//! `docs/disk.md` ("OST records") fixes them.
-//!
-//! Keys are big-endian so that they sort by file; values are little-endian behind a version byte.
+//! Rows that an OST stores beside the bytes of objects (docs/disk.md, "OST records").
 
 use base::{Damage, Fid, Timestamp, TooManyNanos, Transno};
 use layout::ObjectId;

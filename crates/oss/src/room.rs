@@ -18,6 +18,8 @@ const ROOM_AGAIN_BYTES: u64 = 4 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     allowance: u64,
+    /// Bytes above the floor at the last look, without what was given out since.
+    left: u64,
     /// The most that was refused since there was room for it.
     refused: Option<u64>,
 }
@@ -26,14 +28,29 @@ impl Room {
     /// Takes `bytes` of the room that `store` has above its floor; `NoSpace` where there is less.
     pub fn take(&mut self, store: &dyn ObjectStore, bytes: u64) -> Outcome<()> {
         if bytes > self.allowance {
-            let left = above_floor(&store.statfs()?);
+            self.look(store)?;
+            let left = self.left;
+            // Where there is less, smaller writes look again: nothing is given out of what was there before.
+            self.allowance = 0;
             let rest = left.checked_sub(bytes).ok_or(FsError::NoSpace)?;
             self.refused = self.refused.filter(|refused| *refused > left);
             // Half: what was given out meanwhile to others is as much at most.
             self.allowance = bytes + (rest / 2).min(ALLOWANCE_BYTES_MAX);
         }
         self.allowance -= bytes;
+        self.left = self.left.saturating_sub(bytes);
         Ok(())
+    }
+
+    /// Looks at the disk, which others fill, too.
+    pub fn look(&mut self, store: &dyn ObjectStore) -> Outcome<()> {
+        self.left = above_floor(&store.statfs()?);
+        Ok(())
+    }
+
+    /// Bytes that data may still take, as of the last look.
+    pub fn left(&self) -> u64 {
+        self.left
     }
 
     /// `bytes` were refused; true if that is to be told, which it is once until there is room again.
@@ -72,6 +89,21 @@ mod tests {
         assert!(is_full(room.take(&store, 1)));
         store.remove(id).expect("it is there");
         room.take(&store, 1).expect("free again");
+    }
+
+    /// A client that was refused a large write tries smaller ones.
+    #[test]
+    fn no_allowance_is_left_where_a_look_found_too_little() {
+        let store = ObjectMemory::new(16 << 20);
+        let mut room = Room::default();
+        room.take(&store, 1).expect("all is free");
+        let id = ObjectId::new(Fid::new(0x400, 1), 0);
+        store
+            .write(id, 0, &vec![1; 15 << 20])
+            .expect("others fill it");
+        for bytes in [1 << 20, 64 << 10, 4 << 10] {
+            room.take(&store, bytes).expect_err("beyond the floor");
+        }
     }
 
     #[test]

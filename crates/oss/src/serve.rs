@@ -1,9 +1,5 @@
-//! The target on a network: requests are decoded and handed to the core, what comes out is encoded.
-//! Syncs, removals and reads of what is not at hand run on threads of their own.
-//!
-//! The sub-requests of a frame start in their order, none waiting for the one before to be
-//! answered; the frame is answered when all are. Writes are done when they have started, so a sync
-//! behind them is about them; of others a client sends those in two frames that must follow.
+//! An OST on a network: requests are decoded and handed to the core, its answers are encoded. Syncs, removals
+//! and reads of bytes that are not in memory run on threads of their own.
 
 mod foreseen;
 mod packed;
@@ -22,7 +18,7 @@ use layout::ObjectId;
 use rpc::scheduler::{Nature, Vocabulary};
 use rpc::serving::{Arrival, Effect, Machine, Moment, Recovering, Scheduling, Serving};
 use rpc::window::Report;
-use rpc::{ClientUuid, Departure, LastCommitted, Message, PeerInfo, ReplyBatch, Service};
+use rpc::{Batch, ClientUuid, Departure, LastCommitted, Message, PeerInfo, ReplyBatch, Service};
 use storage::StorageError;
 use wire::opcode;
 use wire::ost::{CallbackReply, Request};
@@ -136,8 +132,8 @@ impl OstServer {
             run_lists(chores, serving, &lists);
         })?;
         server.spawn("ost-remove", move |chores, serving| {
-            // Nobody waits for it, while the client that removes files waits for much else. It is
-            // no worse than before where the priority cannot be lowered.
+            // Nothing waits for it, while programs that remove files wait for much else. It is no worse than
+            // before where the priority cannot be lowered.
             let _ = rustix::process::nice(REMOVAL_NICE);
             run_removals(chores, serving, &removals);
         })?;
@@ -319,6 +315,8 @@ impl Machine for Oss {
         operations: Request::NAMES,
         uids: false,
     };
+    const ANSWER_BYTES_MAX: usize = BULK_BYTES_MAX;
+    const KEEPS_ANSWERS: bool = false;
 
     fn nature(message: &Message) -> Nature {
         match wire::decode::<Request>(&message.body) {
@@ -329,6 +327,20 @@ impl Machine for Oss {
             },
             _ => Nature::NONSENSE,
         }
+    }
+
+    /// Only bytes that are to be appended are kept; others are written, or refused, at once.
+    fn kept_bytes(batch: &Batch) -> usize {
+        let is_append =
+            |message: &Message| matches!(wire::decode(&message.body), Ok(Request::Append { .. }));
+        match !batch.bulk.is_empty() && batch.messages.iter().any(is_append) {
+            true => batch.bulk.len(),
+            false => 0,
+        }
+    }
+
+    fn answer_bytes(answer: &Result<Answer, FsError>) -> usize {
+        answer.as_ref().map_or(0, |answer| answer.data.len())
     }
 
     /// A request is one, however many bytes it moves.
@@ -378,12 +390,19 @@ impl Machine for Oss {
         Oss::give_up_waiting(self, now, wall, out);
     }
 
-    fn requests(&mut self, moment: Moment, arrival: Arrival<'_>, out: &mut Outbox) {
+    fn requests(&mut self, moment: Moment, arrival: Arrival<'_>, out: &mut Outbox) -> usize {
         let (client, batch) = (arrival.client, arrival.batch);
-        let (mut room, bulk) = (BULK_BYTES_MAX, batch.bulk.joined());
-        for (tag, message) in (arrival.first_tag..).zip(&batch.messages) {
+        let (bulk, mut done) = (batch.bulk.joined(), 0);
+        let room = arrival.room;
+        let messages = (arrival.first_tag..).zip(&batch.messages);
+        for (tag, message) in messages.skip(arrival.from) {
+            if arrival.part.is_over(done) {
+                break;
+            }
+            done += 1;
             let before = out.len();
-            let request = request_in(message, room);
+            let request = request_in(message, room.answers);
+            let request = request.and_then(|request| once(&mut room.data, request));
             match request.and_then(|request| self.permitted(client, request)) {
                 Ok(request) => {
                     let call = Call {
@@ -401,8 +420,10 @@ impl Machine for Oss {
                     transno: Transno(0),
                 }),
             }
-            room = room.saturating_sub(out[before..].iter().map(data_bytes).sum());
+            let answered: usize = out[before..].iter().map(data_bytes).sum();
+            room.answers = room.answers.saturating_sub(answered);
         }
+        done
     }
 
     fn answered(
@@ -491,6 +512,15 @@ fn request_in(message: &Message, room: usize) -> Result<Request, FsError> {
         Request::Read { .. } if room == 0 => Err(FsError::TryAgain),
         request => Ok(request),
     }
+}
+
+/// The request, if it and those before it carry no more data than their frame.
+fn once(unused: &mut usize, request: Request) -> Result<Request, FsError> {
+    if let Request::Write { bulk, .. } | Request::Append { bulk, .. } = request {
+        let left = unused.checked_sub(bulk.1 as usize);
+        *unused = left.ok_or(FsError::Invalid)?;
+    }
+    Ok(request)
 }
 
 /// Bytes of file data that an output holds, or will.

@@ -16,7 +16,7 @@ fn who_has_the_file_to_himself_does_not_wait_behind_those_who_want_it() {
     assert_eq!(client, A);
     let request = rig.allocation(range(0, 4096), AllocateMode::Extend, held.handle);
     let answer = rig.ask(A, request, &[]).expect("done at once");
-    assert!(matches!(answer.reply, Reply::Written { attr } if attr.size == 4096));
+    assert!(matches!(answer.reply, Reply::Written { attr, .. } if attr.size == 4096));
     assert!(rig.reply(waiting).is_none());
     rig.cancel(A, held.handle);
     assert_eq!(rig.granted(waiting).1.size, 4096);

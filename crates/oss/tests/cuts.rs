@@ -297,8 +297,8 @@ fn brief(bytes: Option<&Vec<u8>>) -> String {
     runs.join(" ")
 }
 
-/// Nothing is wrong; but what a later open wrote to a removed object, and nobody promised to keep,
-/// may have survived without the record that tells it from what came back.
+/// Finds nothing wrong, with one exception. Unsynced bytes that a later open wrote to a removed object may
+/// survive without the record that tells them from the removed ones.
 fn check(target: &Target, rest: &[Step], what: &str) {
     let report = fsck::check(&*target.store, &target.kv, &mut |_| Whose::Unasked);
     let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));

@@ -1,7 +1,4 @@
-//! Random work by three caching clients on one object, against a plain vector of bytes.
-//!
-//! The clients keep written bytes to themselves under their locks and give them up when asked, as
-//! a mount does; whatever one of them reads must be what the vector holds.
+//! Random work by three caching clients on one object, compared with a plain vector of bytes.
 
 mod rig;
 
@@ -20,6 +17,7 @@ const UNITS: u64 = 24;
 const CR: u8 = 1;
 const EX: u8 = 5;
 
+/// Keeps written bytes under its locks and gives them up when asked, as a mount does.
 #[derive(Default)]
 struct Client {
     locks: Vec<ExtentGrant>,
@@ -236,14 +234,17 @@ impl World {
         if self.clients[client].watch.is_some() {
             return;
         }
-        let (writes, again) = (false, true);
-        let watch = Request::Watch {
+        let watch = |again| Request::Watch {
             object: object(1),
-            writes,
+            writes: false,
             again,
         };
-        let Reply::Locked { grant, .. } = self.done(client, watch, &[]).expect("watched").reply
-        else {
+        let watched = match self.done(client, watch(true), &[]) {
+            // Another has it in EX, and is asked.
+            Err(FsError::TryAgain) => self.done(client, watch(false), &[]),
+            watched => watched,
+        };
+        let Reply::Locked { grant, .. } = watched.expect("watched").reply else {
             panic!("no lock")
         };
         assert_eq!(grant.mode, CR);

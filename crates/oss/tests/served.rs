@@ -249,7 +249,7 @@ fn many_requests_in_a_frame_and_data_in_its_bulk_region() {
         .call(batch(&requests, b"onethree"))
         .wait()
         .expect("answered");
-    assert!(matches!(reply(&replies, 1), Reply::Written { attr } if attr.size == 8));
+    assert!(matches!(reply(&replies, 1), Reply::Written { attr, .. } if attr.size == 8));
     assert_eq!(
         (reply(&replies, 2), replies.transno),
         (Reply::Done, Transno(2))

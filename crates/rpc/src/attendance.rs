@@ -5,8 +5,15 @@
 use ::threads::Mutex;
 use std::sync::Arc;
 
-use crate::connection::Connection;
 use crate::threads::lock;
+
+/// A connection as the thread sees it that receives in place of its reader.
+pub(crate) trait Attended: Send + Sync {
+    /// Whether the reader sleeps while another receives.
+    fn let_sleep(&self, sleep: bool);
+    /// Receives in place of the reader what has come. True: that was something.
+    fn attend(&self) -> bool;
+}
 
 /// Who receives for one connection at a time.
 #[derive(Default)]
@@ -23,7 +30,7 @@ struct State {
     attended: bool,
     /// Looks not made since the last.
     passed: u32,
-    connection: Option<Arc<Connection>>,
+    connection: Option<Arc<dyn Attended>>,
 }
 
 impl Attendance {
@@ -44,25 +51,26 @@ impl Attendance {
     }
 
     /// `connection` is the one to attend to.
-    pub fn enter(&self, connection: &Arc<Connection>) {
+    pub fn enter(&self, connection: Arc<dyn Attended>) {
         let mut state = lock(&self.state);
-        state.connection = Some(connection.clone());
+        state.connection = Some(connection);
         let attended = state.attended;
         state.set(attended);
     }
 
     /// `connection` is over.
-    pub fn leave(&self, connection: &Arc<Connection>) {
+    pub fn leave(&self, connection: &Arc<impl Attended>) {
         let mut state = lock(&self.state);
         let current = state.connection.as_ref();
-        if current.is_some_and(|current| Arc::ptr_eq(current, connection)) {
+        let ended = Arc::as_ptr(connection).cast::<()>();
+        if current.is_some_and(|current| Arc::as_ptr(current).cast::<()>() == ended) {
             state.connection = None;
         }
     }
 }
 
 impl State {
-    fn due(&mut self, owed: bool) -> Option<Arc<Connection>> {
+    fn due(&mut self, owed: bool) -> Option<Arc<dyn Attended>> {
         self.passed += 1;
         if !owed && self.passed < LOOK_EVERY {
             return None;

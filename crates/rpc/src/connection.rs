@@ -1,5 +1,5 @@
-//! One connection: a transport, the queue of what did not fit it, and the two threads that serve
-//! it (the reader runs [`Connection::serve`], and owns the writer).
+//! One connection: a transport, the queue of bytes that did not fit it, and two threads. The reader runs
+//! [`Connection::serve`] and owns the writer.
 
 use ::threads::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -11,10 +11,10 @@ use std::time::Instant;
 
 use awake::Wakefulness;
 use base::Tick;
-use base::limits::{FRAME_BYTES_MAX, PEER_QUEUE_BYTES_MAX};
+use base::limits::{FRAME_BYTES_MAX, UNTAKEN_BYTES_MAX};
 use wire::frame::Frame;
 
-use crate::attendance::Attendance;
+use crate::attendance::{Attendance, Attended};
 use crate::counters::Counters;
 use crate::keepalive::{Health, Keepalive};
 use crate::pool::{Member, Pool, Share};
@@ -35,7 +35,8 @@ pub(crate) enum Reading {
     Attended(Arc<Attendance>),
 }
 
-/// A connection whose handshake is done.
+/// A connection whose handshake is done. Nothing waits for the peer while it holds a lock or a caller waits:
+/// bytes that do not fit at once are left to the connection's writer.
 pub(crate) struct Connection {
     transport: Arc<dyn Transport>,
     reading: Reading,
@@ -196,7 +197,7 @@ impl Connection {
     fn read(self: &Arc<Self>) {
         match (self.transport.watched(), &self.reading) {
             (Some(watched), Reading::Attended(attendance)) => {
-                attendance.enter(self);
+                attendance.enter(self.clone());
                 // The handshake may have read on into what came behind it.
                 while self.drain(watched).is_continue() && watched.wait().is_ok() {}
                 attendance.leave(self);
@@ -228,27 +229,6 @@ impl Connection {
             };
             if self.receive(next).is_break() {
                 return;
-            }
-        }
-    }
-
-    /// Whether the reader sleeps while another receives.
-    pub(crate) fn let_sleep(&self, sleep: bool) {
-        if let Some(watched) = self.transport.watched() {
-            watched.let_sleep(sleep);
-        }
-    }
-
-    /// Receives in place of the reader what has come. True: that was something.
-    pub(crate) fn attend(&self) -> bool {
-        let Some(watched) = self.transport.watched() else {
-            return false;
-        };
-        match threads::as_ours(|| self.drain(watched)) {
-            ControlFlow::Continue(came) => came,
-            ControlFlow::Break(()) => {
-                self.close();
-                false
             }
         }
     }
@@ -304,11 +284,11 @@ impl Connection {
     /// requests from a client that does not take its replies.
     pub(crate) fn wait_for_room(&self) {
         let mut outbox = lock(&self.outbox);
-        if outbox.share.bytes() <= PEER_QUEUE_BYTES_MAX {
+        if outbox.share.bytes() <= UNTAKEN_BYTES_MAX {
             return;
         }
         self.held_back.store(true, Ordering::Relaxed);
-        while outbox.share.bytes() > PEER_QUEUE_BYTES_MAX / 2 && !outbox.closed {
+        while outbox.share.bytes() > UNTAKEN_BYTES_MAX / 2 && !outbox.closed {
             outbox = wait(&self.changed, outbox);
         }
         self.held_back.store(false, Ordering::Relaxed);
@@ -342,6 +322,27 @@ impl Connection {
                 return Some(outgoing);
             }
             outbox = wait(&self.changed, outbox);
+        }
+    }
+}
+
+impl Attended for Connection {
+    fn let_sleep(&self, sleep: bool) {
+        if let Some(watched) = self.transport.watched() {
+            watched.let_sleep(sleep);
+        }
+    }
+
+    fn attend(&self) -> bool {
+        let Some(watched) = self.transport.watched() else {
+            return false;
+        };
+        match threads::as_ours(|| self.drain(watched)) {
+            ControlFlow::Continue(came) => came,
+            ControlFlow::Break(()) => {
+                self.close();
+                false
+            }
         }
     }
 }

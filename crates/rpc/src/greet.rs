@@ -235,7 +235,7 @@ pub(crate) fn identify(
 }
 
 fn challenge(transport: &dyn Transport, caller: &Caller, key: &Key) -> Result<(), GreetError> {
-    let nonce = crate::random().map_err(|error| GreetError::Broken(error.to_string()))?;
+    let nonce = crate::random::random().map_err(|error| GreetError::Broken(error.to_string()))?;
     let (version, nonce) = (caller.version, Nonce(nonce));
     let proof = handshake::prove(key, Role::Server, &caller.bytes, version, &nonce);
     let challenge = Challenge {

@@ -1,13 +1,6 @@
-//! Remote procedure calls between a mount and its targets: sessions whose requests take effect
-//! exactly once, batches, callbacks, a lane for bulk data. Over TCP, Unix sockets, inside a
-//! process, and behind an emulated link. docs/wire.md is the normative text.
-//!
-//! [`Session`](session::Session) and [`ServerSession`](server_session::ServerSession) are pure:
-//! they know no socket, thread or clock. [`Peer`] and [`Server`] are the thin rims around them.
-//!
-//! Invariant: only this crate knows sockets.
-//! Invariant: nothing here waits for a peer while holding a lock or while a caller waits: what
-//! does not fit a connection at once is left to that connection's writer thread.
+//! Remote procedure calls between a mount and its targets: sessions whose requests take effect exactly once.
+//! The sessions ([`session`], [`server_session`]) are pure; [`Peer`] and [`Server`] are thin rims around
+//! them. docs/wire.md is the normative text.
 
 mod address;
 mod attendance;
@@ -19,6 +12,7 @@ mod keepalive;
 mod oneshot;
 mod peer;
 mod pool;
+mod random;
 pub mod replay;
 pub mod replier;
 pub mod requester;
@@ -39,6 +33,7 @@ pub use oneshot::{CallFuture, CallResult};
 pub use peer::{
     CallbackResponder, ClientHandler, Clocks, Left, Peer, PeerConfig, PeerState, Policy, Unanswered,
 };
+pub use random::{new_client_secret, new_key};
 pub use replay::Undurable;
 pub use requester::{Answered, CallRecord, ReplayRecord, Urgency};
 pub use server::{
@@ -51,20 +46,3 @@ pub use transport::mem::{MemPort, Way};
 pub use wire::handshake::{
     ClientSecret, ClientUuid, Credential, Key, KeyParseError, Refusal, RefusalReason,
 };
-
-/// The secret of a new client, from the kernel's random numbers.
-pub fn new_client_secret() -> std::io::Result<ClientSecret> {
-    random().map(ClientSecret)
-}
-
-/// A new secret for a target, from the kernel's random numbers.
-pub fn new_key() -> std::io::Result<Key> {
-    random().map(Key::new)
-}
-
-fn random<const N: usize>() -> std::io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| std::io::Error::other(format!("no random numbers: {error}")))?;
-    Ok(bytes)
-}

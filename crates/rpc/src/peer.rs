@@ -1,96 +1,35 @@
 //! A client's end: one target, reached through a session that survives its connections.
 
 mod clocks;
+mod config;
 mod connector;
+mod inner;
 
 pub use clocks::Clocks;
+pub use config::{PeerConfig, Policy};
+pub use inner::{CallbackResponder, ClientHandler, PeerState};
+use inner::{Inner, State, Token};
 
 use ::threads::JoinHandle;
 use ::threads::{Condvar, Mutex, panicking};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use base::{BootEpoch, ClientId, Clock, Disrupted, TargetName, Tick, Transno, Xid};
-use wire::frame::{Frame, FrameKind, Payload, SessionId};
-use wire::handshake::{ClientSecret, Credential, Key, Lane, Refusal, RefusalReason};
+use base::{BootEpoch, ClientId, Clock, TargetName, Tick, Transno, Xid};
+use wire::frame::{FrameKind, Payload, SessionId};
+use wire::handshake::Lane;
 
 use crate::address::Address;
-use crate::attendance::Attendance;
-use crate::batch::{Batch, Message};
-use crate::connection::Connection;
+use crate::batch::Batch;
 use crate::counters::Counters;
 use crate::oneshot::{self, CallFuture, CallResult};
 use crate::pool::Pool;
 use crate::replay::Undurable;
-use crate::replier::Violation;
-use crate::requester::{Call, CallRecord, Urgency};
-use crate::session::{CallbackId, Event, Keeping, Legacy, Session};
-use crate::threads::{self, lock, wait_until};
-use crate::transport::Transport;
+use crate::requester::{CallRecord, Urgency};
+use crate::session::Session;
+use crate::threads::{self, lock};
 use crate::waiting::Waiting;
-
-/// What a call does when the target is away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
-    /// Waits until it is back.
-    Hard,
-    /// Fails with `Disrupted::Timeout` when the answer takes longer.
-    Soft {
-        /// From the call on.
-        timeout: Duration,
-    },
-    /// As soft, for who has nothing to lose and asks a person: a refusal ends it, proven or not.
-    Trial {
-        /// From the call on; none: as long as it takes.
-        timeout: Option<Duration>,
-    },
-}
-
-impl Policy {
-    pub(crate) fn is_trial(self) -> bool {
-        matches!(self, Policy::Trial { .. })
-    }
-
-    fn timeout(self) -> Option<Duration> {
-        match self {
-            Policy::Hard => None,
-            Policy::Soft { timeout } => Some(timeout),
-            Policy::Trial { timeout } => timeout,
-        }
-    }
-}
-
-/// Whom to reach, and how.
-#[derive(Debug, Clone)]
-pub struct PeerConfig {
-    /// The target.
-    pub target: TargetName,
-    /// Where it may be at first; tried in turn. See [`Peer::set_addresses`].
-    pub addresses: Vec<Address>,
-    /// What the mount alone knows, by which it is known.
-    pub secret: ClientSecret,
-    /// Which incarnation of that mount.
-    pub incarnation: u64,
-    /// The key that both ends prove, where the kernel does not vouch for them.
-    pub key: Option<Key>,
-    /// Whose key that is.
-    pub credential: Credential,
-    /// Speak to addresses beyond loopback although connections are not encrypted.
-    pub insecure: bool,
-    /// What a call does when the target is away.
-    pub policy: Policy,
-    /// Connections: 1, or 2 with one for bulk data, or up to [`Lane::COUNT`] with more for bulk data
-    /// where the target is far away.
-    pub lanes: u8,
-    /// Whether what was done is kept until it is durable.
-    pub keeping: Keeping,
-    /// The session of a process whose place this one takes.
-    pub legacy: Option<Legacy>,
-    /// The servers of whose clocks a person was told: one for all peers of a process.
-    pub clocks: Clocks,
-}
 
 /// A request that a process before this one had sent: its place, its bytes, and who takes the
 /// answer, on the peer's thread.
@@ -114,99 +53,11 @@ pub struct Left {
     pub undurable: Vec<Undurable>,
 }
 
-/// What the owner of a [`Peer`] must react to. Called on the peer's threads: must not block.
-pub trait ClientHandler: Send + Sync {
-    /// The server wants something. Answer through `responder`, now or later. Callbacks and
-    /// answers to calls come in the order in which the server sent them.
-    fn callback(&self, message: Message, responder: CallbackResponder);
-    /// The target has restarted: every lock and cache it granted is void. Called before anything
-    /// is sent to the new boot; then calls under way are sent again with slot and xid unchanged.
-    fn epoch_changed(&self, old: BootEpoch, new: BootEpoch);
-    /// The target has dropped us: every lock is void. Called before calls under way fail with
-    /// `Disrupted::Evicted`, and before a new session begins.
-    fn evicted(&self);
-    /// The first session with the target begins, or the first after an eviction. `has_restarted`: the
-    /// target has restarted since the session that was evicted, too.
-    fn begun(&self, epoch: BootEpoch, has_restarted: bool) {
-        _ = (epoch, has_restarted);
-    }
-    /// A connection stands, in this session and boot of the target. Before anything is sent over it.
-    fn connected(&self, session: SessionId, epoch: BootEpoch) {
-        _ = (session, epoch);
-    }
-    /// Changes up to this one are durable. Grows.
-    fn last_committed(&self, transno: Transno);
-}
-
-/// How things stand with a target.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PeerState {
-    /// Calls reach it.
-    Connected,
-    /// Calls wait for it since then.
-    WaitingSince(Tick),
-    /// It refuses us: calls fail, and it is asked again now and then.
-    Refused(Refusal),
-    /// Closed by us.
-    Closed,
-}
-
-/// Takes the answer to one call, on the peer's thread.
-type Token = Box<dyn FnOnce(CallResult) + Send>;
-
 /// A target as a client sees it.
 pub struct Peer {
     inner: Arc<Inner>,
     connector: Mutex<Option<JoinHandle<()>>>,
 }
-
-struct Inner {
-    config: PeerConfig,
-    handler: Arc<dyn ClientHandler>,
-    clock: Arc<dyn Clock>,
-    counters: Arc<Counters>,
-    /// What is not sent yet. The slots bound it.
-    queues: Arc<Pool<Connection>>,
-    state: Mutex<State>,
-    /// Something happened that the connector, or the thread that closes, waits for.
-    news: Condvar,
-    /// Held while frames are taken from the session and written, per lane: keeps their order.
-    order: [Mutex<()>; Lane::COUNT],
-    /// Of the control lane.
-    attendance: Arc<Attendance>,
-    /// In microseconds, since the control lane stands; zero: not known.
-    round_trip: AtomicU64,
-}
-
-struct State {
-    session: Session<Token>,
-    /// Where the target may be; tried in turn.
-    addresses: Vec<Address>,
-    /// They are others than before: the first of them is next.
-    moved: bool,
-    lanes: [Option<Arc<Connection>>; Lane::COUNT],
-    standing: PeerState,
-    /// Why calls wait, where something answers in the target's place.
-    obstacle: Option<String>,
-    /// Since when the target has known this client without giving it up.
-    begun: Option<Tick>,
-    waiting: Waiting,
-    /// Calls of a session that the server has ended, to fail once the handler knows.
-    condemned: Option<Vec<Token>>,
-    /// Calls that were not taken, to fail on the connector's stack.
-    shed: Vec<(Token, Disrupted)>,
-    /// A connection in its handshake.
-    greeting: Option<Arc<dyn Transport>>,
-    readers: Vec<JoinHandle<()>>,
-    /// No call is taken and no connection made any more.
-    closing: bool,
-    /// The goodbye is said: the connector may end.
-    closed: bool,
-    news: bool,
-}
-
-/// How long a close waits for the server to see the goodbye.
-const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Peer {
     /// Starts to reach the target; calls may be made at once and wait for it.
@@ -518,278 +369,12 @@ impl Peer {
 }
 
 impl Drop for Peer {
-    /// A process that fails while it takes over leaves the session, and all that was asked, to the
-    /// next one, as one that is killed does.
+    /// A process that fails while it takes over leaves the session and all its requests to the next one, like
+    /// a killed process.
     fn drop(&mut self) {
         match self.inner.config.incarnation > 1 && panicking() {
             true => std::mem::forget(self.inner.clone()),
             false => self.close(),
         }
-    }
-}
-
-impl Inner {
-    /// Takes a call, or gives it back with the reason why not.
-    fn submit(
-        &self,
-        batch: Batch,
-        lane: Lane,
-        urgency: Urgency,
-        (token, call_record): (Token, Option<Box<dyn CallRecord>>),
-    ) -> Result<(), (Token, Disrupted)> {
-        let lane = match self.config.lanes {
-            0 | 1 => Lane::Control,
-            _ => lock(&self.state).session.lane(lane),
-        };
-        let payload = Arc::new(Payload::from(batch));
-        if let Err(error) = payload.check() {
-            tracing::error!(target = %self.config.target, %error, "a batch can't be sent");
-            return Err((token, Disrupted::Refused));
-        }
-        let timeout = self.config.policy.timeout();
-        let deadline = timeout.map(|timeout| self.clock.tick().after(timeout));
-        let call = Call {
-            payload,
-            lane,
-            urgency,
-            deadline,
-            token,
-            call_record,
-        };
-        self.enqueue(call)?;
-        self.pump(lane);
-        Ok(())
-    }
-
-    /// Fails a call that was not taken, on the connector's stack: the caller may hold a lock that
-    /// the answer's taker wants.
-    fn shed(&self, token: Token, disrupted: Disrupted) {
-        let mut state = lock(&self.state);
-        if state.closed {
-            drop(state);
-            return token(Err(disrupted));
-        }
-        state.shed.push((token, disrupted));
-        self.tell(&mut state);
-    }
-
-    fn enqueue(&self, call: Call<Token>) -> Result<(), (Token, Disrupted)> {
-        let mut state = lock(&self.state);
-        if state.closing {
-            return Err((call.token, Disrupted::Closed));
-        }
-        if let PeerState::Refused(refusal) = &state.standing {
-            let disrupted = disrupted_by(refusal);
-            return Err((call.token, disrupted));
-        }
-        state
-            .session
-            .submit(call)
-            .map_err(|token| (token, Disrupted::Timeout))
-    }
-
-    fn idlest_bulk_lane(&self) -> Lane {
-        let state = lock(&self.state);
-        let bulk = Lane::ALL.into_iter().skip(1);
-        let connected = bulk.filter(|lane| state.lanes[lane.index()].is_some());
-        let idlest = connected.min_by_key(|lane| state.session.load(*lane));
-        idlest.unwrap_or(Lane::Bulk)
-    }
-
-    fn pump_all(&self) {
-        Lane::ALL.into_iter().for_each(|lane| self.pump(lane));
-    }
-
-    /// Writes what may go out over `lane` now.
-    fn pump(&self, lane: Lane) {
-        let _order = lock(&self.order[lane.index()]);
-        self.pump_in_order(lane);
-    }
-
-    /// The same for a caller that holds the lane's order.
-    fn pump_in_order(&self, lane: Lane) {
-        loop {
-            let mut state = lock(&self.state);
-            let Some(connection) = state.lanes[lane.index()].clone() else {
-                return;
-            };
-            let Some(frame) = state.session.poll_send(lane) else {
-                return;
-            };
-            drop(state);
-            connection.send(&frame);
-        }
-    }
-
-    fn on_frame(
-        self: &Arc<Self>,
-        connection: &Connection,
-        frame: Frame,
-    ) -> Result<ControlFlow<()>, Violation> {
-        let mut state = lock(&self.state);
-        let before = state.session.last_committed();
-        let event = state.session.handle(frame)?;
-        let committed = state.session.last_committed();
-        let waiting = state.session.has_unsent();
-        drop(state);
-        if committed > before {
-            self.handler.last_committed(committed);
-            if waiting {
-                // What is kept no longer has made room.
-                self.pump_all();
-            }
-        }
-        match event {
-            Event::Replied(token, reply) => {
-                token(Ok(reply));
-                if waiting {
-                    self.pump_all();
-                }
-            }
-            Event::Replayed { refused } => {
-                if refused {
-                    tracing::error!(
-                        target = %self.config.target,
-                        "a change that was answered before the restart is refused now, and lost"
-                    );
-                }
-                self.pump_all();
-            }
-            Event::Callback(id, message) => {
-                let responder = CallbackResponder {
-                    inner: self.clone(),
-                    id,
-                };
-                self.handler.callback(message, responder);
-            }
-            Event::Send(frame) => connection.send(&frame),
-            Event::Evicted => {
-                self.on_evicted();
-                return Ok(ControlFlow::Break(()));
-            }
-            Event::Nothing => {}
-        }
-        Ok(ControlFlow::Continue(()))
-    }
-
-    /// The connector tells the handler before it makes a new session.
-    fn on_evicted(&self) {
-        let mut state = lock(&self.state);
-        let tokens = state.session.evicted();
-        state.condemned.get_or_insert_default().extend(tokens);
-        let lanes = state.lanes.clone();
-        drop(state);
-        lanes
-            .iter()
-            .flatten()
-            .for_each(|connection| connection.close());
-    }
-
-    /// A lane's reader has ended.
-    fn on_lane_lost(&self, lane: Lane, connection: &Arc<Connection>) {
-        let mut state = lock(&self.state);
-        let current = &mut state.lanes[lane.index()];
-        if !current
-            .as_ref()
-            .is_some_and(|current| Arc::ptr_eq(current, connection))
-        {
-            return;
-        }
-        *current = None;
-        state.session.lane_down(lane);
-        if lane == Lane::Control && !state.closing {
-            let now = self.clock.tick();
-            state.standing = PeerState::WaitingSince(now);
-            state.waiting = Waiting::new(now);
-        }
-        self.tell(&mut state);
-    }
-
-    fn tell(&self, state: &mut State) {
-        state.news = true;
-        self.news.notify_all();
-    }
-
-    fn close(&self) {
-        let mut state = lock(&self.state);
-        if state.closing {
-            return;
-        }
-        state.closing = true;
-        state.standing = PeerState::Closed;
-        if let Some(greeting) = &state.greeting {
-            greeting.shutdown();
-        }
-        let goodbye = state.session.bare(FrameKind::Goodbye);
-        let control = state.lanes[0].clone();
-        drop(state);
-        if let Some(control) = control {
-            control.send(&goodbye);
-            self.wait_for_goodbye();
-        }
-        let mut state = lock(&self.state);
-        let mut tokens = state.session.abandon();
-        tokens.extend(state.condemned.take().into_iter().flatten());
-        let shed = std::mem::take(&mut state.shed);
-        state.closed = true;
-        self.tell(&mut state);
-        drop(state);
-        shed.into_iter()
-            .for_each(|(token, disrupted)| token(Err(disrupted)));
-        fail(tokens, Disrupted::Closed);
-    }
-
-    /// The server closes the connection once it has seen the goodbye.
-    fn wait_for_goodbye(&self) {
-        if threads::on_ours() {
-            return;
-        }
-        let deadline = ::threads::now() + GOODBYE_TIMEOUT;
-        let mut state = lock(&self.state);
-        while state.lanes[0].is_some() && ::threads::now() < deadline {
-            state = wait_until(&self.news, state, Some(deadline));
-        }
-    }
-}
-
-fn fail(tokens: Vec<Token>, disrupted: Disrupted) {
-    tokens.into_iter().for_each(|token| token(Err(disrupted)));
-}
-
-/// What a call says that fails because of `refusal`.
-fn disrupted_by(refusal: &Refusal) -> Disrupted {
-    match refusal.reason {
-        RefusalReason::NotServed => Disrupted::WrongTarget,
-        _ => Disrupted::Refused,
-    }
-}
-
-/// Answers one callback. Dropped without an answer, it answers with an empty message.
-pub struct CallbackResponder {
-    inner: Arc<Inner>,
-    id: CallbackId,
-}
-
-impl CallbackResponder {
-    /// Sends the answer; over a later connection if this one is gone.
-    pub fn reply(self, message: Message) {
-        self.send(message);
-        // The drop that follows finds the callback answered and does nothing.
-    }
-
-    fn send(&self, message: Message) {
-        let mut state = lock(&self.inner.state);
-        let frame = state.session.answer_callback(self.id, message);
-        let control = state.lanes[0].clone();
-        drop(state);
-        if let (Some(frame), Some(control)) = (frame, control) {
-            control.send(&frame);
-        }
-    }
-}
-
-impl Drop for CallbackResponder {
-    fn drop(&mut self) {
-        self.send(Message::default());
     }
 }

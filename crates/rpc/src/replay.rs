@@ -1,8 +1,5 @@
-//! What a client keeps of what it has had done, until that is durable. A target that was killed has
-//! lost the newest of it, and is told of it again, in the order in which it was done. Pure.
-//!
-//! Invariant: kept in the order of their effects; what was done again in the present boot of the
-//! target comes before what was not yet.
+//! Frames that a client keeps until their changes are durable, to repeat them at a target that has lost them
+//! (docs/recovery.md, section 4). Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +46,8 @@ impl Kept {
     }
 }
 
-/// The requests of one session that a crash of its target would undo.
+/// The requests of one session that a crash of its target would undo, in the order of their effects. Those
+/// that were repeated in the present boot of the target come before those that were not yet.
 #[derive(Debug, Default)]
 pub struct Replay {
     /// By the boot they were done in first, and their number there.

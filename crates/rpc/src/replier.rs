@@ -1,7 +1,4 @@
 //! The answering half of a session, in either direction: the slot table, which is the replay cache. Pure.
-//!
-//! Invariant: each (slot, xid) is handed out for execution once, except that a reply which is not kept is
-//! made again, which only requests that changed nothing (transno zero) can suffer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -62,7 +59,8 @@ impl Slot {
     }
 }
 
-/// The answering half of a session.
+/// The answering half of a session. Each (slot, xid) is handed out for execution once, unless its reply was
+/// not kept; only requests that changed nothing (transno zero) have such replies.
 #[derive(Debug)]
 pub struct Replier {
     slots: Vec<Slot>,

@@ -1,8 +1,5 @@
-//! The asking half of a session, in either direction. Xids, slots, the queue of what is not sent
-//! yet, and what must be sent again after a reconnect. Pure.
-//!
-//! Invariant: a slot carries one request at a time, and is used for another only once the first
-//! is answered; so a newer xid in a slot tells the other end that its stored reply has arrived.
+//! The asking half of a session, in either direction: xids, slots, unsent requests, and those to send again
+//! after a reconnect. Pure. docs/recovery.md, section 1.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -130,6 +127,9 @@ impl<T> LaneQueue<T> {
 }
 
 /// The asking half of a session; `T` is what the caller wants back with each answer.
+///
+/// A slot carries one request at a time, and is used for another only once the first is answered. So a newer
+/// xid in a slot tells the other end that its stored reply has arrived.
 #[derive(Debug)]
 pub struct Requester<T> {
     next_xid: u64,

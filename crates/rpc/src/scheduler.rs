@@ -1,13 +1,6 @@
-//! Which requests run now, and which wait for tokens. Pure: frames and time go in, frames whose
-//! turn has come go out.
-//!
-//! A frame pays for its requests in their order, from the bucket of the rule that each falls
-//! under, and goes when the last is paid. Frames that wait for the same bucket are served in the
-//! order they came to it. docs/adr/0009-weak-servers.md says why it is so.
-//!
-//! Invariant: what goes from one bucket in any time is at most its burst, its rate times that time,
-//! and the one frame that was paid before; what is owed and overdue is counted apart.
-//! Invariant: nobody waits for a bucket that holds what he needs.
+//! Which requests run now, and which wait for tokens (docs/adr/0009-weak-servers.md). Pure: frames and time
+//! go in, frames whose turn has come go out. Invariant: a bucket lets through at most its burst, its rate
+//! times the time, and one frame, but for debts and overdue frames. No frame waits for tokens that are there.
 
 mod bucket;
 mod grammar;

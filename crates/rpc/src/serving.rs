@@ -5,29 +5,35 @@
 //! The machine is never entered from what it says: answers and events that come while it is held,
 //! perhaps by the very thread that they come on, wait in an inbox, which its holder empties.
 
+mod arrived;
 mod frames;
+mod line;
+mod machine;
 mod schedule;
+mod turns;
+mod unanswered;
 
 use ::threads::JoinHandle;
-use ::threads::{Condvar, Mutex};
+use ::threads::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::limits::HELD_SHARE;
-use base::{BootEpoch, ClientId, Clock, Disrupted, Tick, Timestamp, Transno, Xid};
+use base::{BootEpoch, ClientId, Clock, Disrupted, Transno, Xid};
 use wire::handshake::ClientUuid;
 
-use crate::batch::{Batch, Message, ReplyBatch, ReplyMessage};
-use crate::scheduler::{Nature, Scheduler, Vocabulary};
-use crate::server::{Connected, Departure, LastCommitted, PeerInfo, Responder, Service, Unwelcome};
+use crate::batch::{Batch, Message, ReplyBatch};
+use crate::scheduler::Scheduler;
+use crate::server::{Connected, Departure, LastCommitted, Responder, Service, Unwelcome};
 use crate::threads::{self, lock, wait_until};
 use crate::window::Report;
-use frames::{Complete, Frames};
-pub use schedule::Scheduling;
-use schedule::{Arrived, Timer};
+use arrived::{Arrived, Frame, Timer};
+use frames::Frames;
+use line::Line;
+pub use machine::{Arrival, Effect, Machine, Moment, Part, Recovering, Room, Scheduling};
 
 /// How often the machine is told what time it is.
 const TICK: Duration = Duration::from_millis(100);
@@ -37,165 +43,6 @@ const STAND_BACK_MAX: Duration = Duration::from_millis(2);
 
 /// How often it is looked whether something is durable for which a handshake waits.
 const DURABLE_TURN: Duration = Duration::from_millis(5);
-
-/// What time it is, by both clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
-    /// For durations.
-    pub now: Tick,
-    /// For files.
-    pub wall: Timestamp,
-}
-
-/// A frame of requests that came.
-#[derive(Debug, Clone, Copy)]
-pub struct Arrival<'b> {
-    /// Whose.
-    pub client: ClientId,
-    /// Its slot: a resend comes in the same one.
-    pub slot: u16,
-    /// Its number.
-    pub xid: Xid,
-    /// The tag of its first request; each of the others has the next one.
-    pub first_tag: u64,
-    /// The requests, and their data.
-    pub batch: &'b Batch,
-    /// Of a replay: what each request was answered in an earlier boot of the target.
-    pub answered: Option<&'b [ReplyMessage]>,
-}
-
-/// One thing that a machine wants done.
-pub enum Effect<A, C> {
-    /// A request is answered.
-    Answer {
-        /// Which.
-        tag: u64,
-        /// With what.
-        answer: A,
-        /// The change it made; zero: none.
-        transno: Transno,
-    },
-    /// Ask a client something; the answer comes back with `id`.
-    CallBack {
-        /// Whom.
-        client: ClientId,
-        /// The question's name.
-        id: u64,
-        /// The question.
-        message: Message,
-    },
-    /// A client has not answered in time: its session ends, and then [`Machine::end_session`] is called.
-    Evict {
-        /// Whom.
-        client: ClientId,
-    },
-    /// The target serves no longer.
-    Stop {
-        /// Why, for the log.
-        reason: String,
-    },
-    /// What the rim around this one does.
-    Chore(C),
-}
-
-/// A target as a state machine: no threads, no sockets, no clock.
-pub trait Machine: Send + Sized + 'static {
-    /// What comes out of every call, in order.
-    type Output;
-    /// The answer to one request.
-    type Answer: Send;
-    /// What it hears beside requests and answers.
-    type Event: Send;
-    /// What takes its time, and is done outside.
-    type Chore;
-
-    /// What rules about its requests may speak of.
-    const VOCABULARY: Vocabulary;
-
-    /// What a scheduler must know of a request.
-    fn nature(message: &Message) -> Nature;
-    /// What an answer costs beyond the token that its request has paid.
-    fn extra_cost(answer: &Self::Answer) -> u64;
-    /// Others wait for the client to give back what any of its requests may take part in.
-    fn is_awaited(&self, client: ClientId) -> bool;
-    /// After how long a client is evicted that does not give back what others wait for.
-    fn callback_deadline(&self) -> Duration;
-    /// Every change up to here is durable.
-    fn committed(&self) -> Transno;
-    /// A client's session begins, or does so once more, for another process, before anything came in
-    /// it. Where what is known of the client cannot be read the target stops, for this reason.
-    fn connected(&mut self, client: ClientId, peer: &PeerInfo) -> Result<(), String>;
-    /// Requests came. Each is answered by an [`Effect::Answer`], now or later.
-    fn requests(&mut self, moment: Moment, arrival: Arrival<'_>, out: &mut Vec<Self::Output>);
-    /// Another process has taken the place of a client's: nothing that was asked before is waited for.
-    /// What the client holds stays until it is ready.
-    fn succeeded(&mut self, moment: Moment, client: ClientId, out: &mut Vec<Self::Output>) {
-        _ = (moment, client, out);
-    }
-    /// A client has sent again all that it knows to be lost or unanswered.
-    fn ready(&mut self, moment: Moment, client: ClientId, out: &mut Vec<Self::Output>) {
-        _ = (moment, client, out);
-    }
-    /// Whom it waits for since its restart.
-    fn recovery(&self, now: Tick) -> Report;
-    /// It waits for them no longer.
-    fn give_up_waiting(&mut self, moment: Moment, out: &mut Vec<Self::Output>);
-    /// Of that boot of the target, the newest change that is durable.
-    fn survived(&self, epoch: BootEpoch) -> Transno {
-        _ = epoch;
-        self.committed()
-    }
-    /// The target gave up on this mount, in this boot or an earlier one. Where that cannot be read the
-    /// target stops, for this reason.
-    fn gave_up(&self, client: ClientUuid) -> Result<bool, String> {
-        _ = client;
-        Ok(false)
-    }
-    /// It did, and that is not durable yet.
-    fn is_giving_up(&self, client: ClientUuid) -> bool {
-        _ = client;
-        false
-    }
-    /// A client has answered the callback `id`.
-    fn answered(
-        &mut self,
-        moment: Moment,
-        client: ClientId,
-        id: u64,
-        answer: &Message,
-        out: &mut Vec<Self::Output>,
-    );
-    /// Something else happened.
-    fn hear(&mut self, moment: Moment, event: Self::Event, out: &mut Vec<Self::Output>);
-    /// A client's session has ended.
-    fn end_session(
-        &mut self,
-        moment: Moment,
-        who: (ClientId, Departure),
-        out: &mut Vec<Self::Output>,
-    );
-    /// Time has passed.
-    fn tick(&mut self, moment: Moment, out: &mut Vec<Self::Output>);
-    /// What an output asks for.
-    fn effect(output: Self::Output) -> Effect<Self::Answer, Self::Chore>;
-    /// The reply to a frame, its answers being in the order of its requests. The transno is filled
-    /// in by the caller.
-    fn pack(answers: Vec<Self::Answer>) -> ReplyBatch;
-}
-
-/// Whom a target waits for after a restart, and whom an operator gives up, while it serves.
-pub trait Recovering: Send + Sync {
-    /// How things stand.
-    fn report(&self) -> Report;
-    /// Waits no longer: who is missing is given up.
-    fn end(&self);
-    /// Why it no longer serves, if it does not.
-    fn stopped(&self) -> Option<String>;
-    /// Answers kept for requests that are sent again: how many, and their bytes.
-    fn kept(&self) -> (usize, usize);
-    /// Evicts a client, as if it had not done in time what others wait for. False: it is not here.
-    fn evict(&self, client: ClientUuid) -> bool;
-}
 
 /// Does a machine's chores; called while the machine is held: must not block.
 pub type DoChore<M> = Box<dyn Fn(&Arc<Serving<M>>, <M as Machine>::Chore) + Send + Sync>;
@@ -209,6 +56,11 @@ pub struct Serving<M: Machine> {
     state: Mutex<State<M>>,
     /// Who waits for the machine.
     waiting: AtomicUsize,
+    /// Held while the machine is waited for: a thread that had it just now is not first again.
+    entrance: Mutex<()>,
+    line: Line<Frame>,
+    /// The target serves no longer: requests are not even brought.
+    is_stopped: Arc<AtomicBool>,
     inbox: Mutex<VecDeque<News<M::Event>>>,
     do_chore: DoChore<M>,
     foresee: Foresee,
@@ -229,6 +81,7 @@ struct State<M: Machine> {
     /// Clients with frames in the scheduler that were called back just now.
     called_back: Vec<ClientId>,
     stopped: Option<String>,
+    is_stopped: Arc<AtomicBool>,
 }
 
 impl<M: Machine> State<M> {
@@ -241,6 +94,7 @@ impl<M: Machine> State<M> {
     fn stop(&mut self, reason: String) {
         tracing::error!(reason, "the target stops");
         self.stopped = Some(reason);
+        self.is_stopped.store(true, Ordering::Release);
         // Clients wait for its next boot; the process has other targets, and may go on for long.
         self.sessions.values().for_each(|session| session.cut());
     }
@@ -281,6 +135,7 @@ impl<M: Machine> Serving<M> {
     ) -> io::Result<Arc<Serving<M>>> {
         last_committed.set(machine.committed());
         let hold_max = machine.callback_deadline() / HELD_SHARE;
+        let is_stopped = Arc::<AtomicBool>::default();
         let serving = Arc::new_cyclic(|myself| Serving {
             state: Mutex::new(State {
                 machine,
@@ -289,8 +144,12 @@ impl<M: Machine> Serving<M> {
                 scheduler: Scheduler::new(hold_max),
                 called_back: Vec::new(),
                 stopped: None,
+                is_stopped: is_stopped.clone(),
             }),
             waiting: AtomicUsize::new(0),
+            entrance: Mutex::default(),
+            line: Line::default(),
+            is_stopped,
             inbox: Mutex::default(),
             do_chore,
             foresee,
@@ -314,7 +173,7 @@ impl<M: Machine> Serving<M> {
 
     /// Why the target no longer serves, if it does not.
     pub fn stopped(&self) -> Option<String> {
-        lock(&self.state).stopped.clone()
+        self.enter().stopped.clone()
     }
 
     /// Ends the thread, and lets go of the clients: their sessions know the service, which is this.
@@ -324,7 +183,7 @@ impl<M: Machine> Serving<M> {
         if let Some(thread) = lock(&self.ticker).take() {
             threads::join(thread);
         }
-        let mut state = lock(&self.state);
+        let mut state = self.enter();
         let gone = (
             std::mem::take(&mut state.sessions),
             std::mem::take(&mut state.frames),
@@ -345,16 +204,17 @@ impl<M: Machine> Serving<M> {
 
     /// Looks at the machine.
     pub fn look<T>(&self, look: impl FnOnce(&M) -> T) -> T {
-        look(&lock(&self.state).machine)
+        look(&self.enter().machine)
     }
 
-    /// Answers a request that the machine has left to be answered from outside, and that changed
-    /// nothing. `tell` tells the machine, which is not held while the answer is sent: sending much
-    /// takes its time, and nothing may depend on the order of this answer and of others.
+    /// Answers a request that the machine has left to be answered from outside, and that changed nothing. The
+    /// machine hears of it by `tell`. It is not locked while the answer is sent, since sending much takes
+    /// time; nothing may depend on the order of this answer and others.
     pub fn answer(&self, tag: u64, answer: M::Answer, tell: impl FnOnce(&mut M)) {
-        let mut state = lock(&self.state);
+        let mut state = self.enter();
         tell(&mut state.machine);
-        let frame = state.frames.answer(tag, answer, Transno(0));
+        let bytes = M::answer_bytes(&answer);
+        let frame = state.frames.answer(tag, (answer, bytes), Transno(0));
         if let Some(frame) = &frame {
             self.charge(&mut state, frame);
         }
@@ -389,9 +249,15 @@ impl<M: Machine> Serving<M> {
         }
     }
 
+    /// The machine, in about the order in which threads want it.
+    fn enter(&self) -> MutexGuard<'_, State<M>> {
+        let _entrance = lock(&self.entrance);
+        lock(&self.state)
+    }
+
     fn with_state(&self, act: impl FnOnce(&mut State<M>, Moment, &mut Vec<M::Output>)) {
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        let mut state = lock(&self.state);
+        let mut state = self.enter();
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         let mut out = Vec::new();
         act(&mut state, self.moment(), &mut out);
@@ -452,7 +318,8 @@ impl<M: Machine> Serving<M> {
                 answer,
                 transno,
             } => {
-                if let Some(frame) = state.frames.answer(tag, answer, transno) {
+                let bytes = M::answer_bytes(&answer);
+                if let Some(frame) = state.frames.answer(tag, (answer, bytes), transno) {
                     self.charge(state, &frame);
                     frame.send::<M>();
                 }
@@ -538,23 +405,24 @@ impl<M: Machine> Serving<M> {
         }
     }
 
-    fn run_batch(&self, batch: Batch, responder: Responder) {
-        self.with_state(|state, moment, out| {
-            if batch.messages.is_empty() || !state.is_here(responder.session()) {
-                // It went while its request was on the way; nothing may come into being for it.
-                return responder.reply(ReplyBatch::default());
-            }
-            let arrived = Arrived { responder, batch };
-            if let Some(cleared) = state.schedule(moment.now, arrived) {
-                state.run(moment, cleared, out);
-            }
-        });
+    /// Brings a frame to the machine, and returns when all of its requests were begun.
+    fn bring(&self, client: ClientId, frame: Frame) {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        self.line.bring(client, frame, |frame| self.turn(frame));
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Gives a session its turn, with a part of a frame: what is left of that.
+    fn turn(&self, frame: Frame) -> Option<Frame> {
+        let mut rest = None;
+        self.with_state(|state, moment, out| rest = state.run_part(moment, frame, out));
+        rest
     }
 }
 
 impl<M: Machine> Recovering for Serving<M> {
     fn report(&self) -> Report {
-        lock(&self.state).machine.recovery(self.clock.tick())
+        self.enter().machine.recovery(self.clock.tick())
     }
 
     fn end(&self) {
@@ -566,7 +434,7 @@ impl<M: Machine> Recovering for Serving<M> {
     }
 
     fn kept(&self) -> (usize, usize) {
-        let state = lock(&self.state);
+        let state = self.enter();
         let kept = state.sessions.values().map(|session| session.kept());
         kept.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
     }
@@ -595,7 +463,7 @@ struct Served<M: Machine>(Arc<Serving<M>>);
 
 impl<M: Machine> Service for Served<M> {
     fn connected(&self, session: Arc<Connected>) -> Result<(), Unwelcome> {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.enter();
         state.still_serves()?;
         let connected = state.machine.connected(session.client(), session.peer());
         state.or_stop(connected)?;
@@ -607,15 +475,21 @@ impl<M: Machine> Service for Served<M> {
         &self,
         _session: &Arc<Connected>,
         _xid: Xid,
-        _resent: bool,
+        resent: bool,
         batch: Batch,
         responder: Responder,
     ) {
-        if self.0.stopped().is_some() {
+        if self.0.is_stopped.load(Ordering::Acquire) {
             return responder.leave();
         }
         (self.0.foresee)(&batch);
-        self.0.run_batch(batch, responder);
+        let client = responder.session().client();
+        let arrived = Arrived {
+            responder,
+            batch,
+            resent,
+        };
+        self.0.bring(client, Frame::Arrived(arrived));
     }
 
     fn disconnected(&self, client: ClientId) {
@@ -647,17 +521,17 @@ impl<M: Machine> Service for Served<M> {
     }
 
     fn survived(&self, epoch: BootEpoch) -> Transno {
-        lock(&self.0.state).machine.survived(epoch)
+        self.0.enter().machine.survived(epoch)
     }
 
     fn gave_up(&self, client: ClientUuid) -> Result<bool, Unwelcome> {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.enter();
         let gave_up = state.machine.gave_up(client);
         state.or_stop(gave_up)
     }
 
     fn is_giving_up(&self, client: ClientUuid) -> bool {
-        lock(&self.0.state).machine.is_giving_up(client)
+        self.0.enter().machine.is_giving_up(client)
     }
 
     fn wait_to_give_up(&self, client: ClientUuid) -> Result<(), Unwelcome> {
@@ -665,7 +539,7 @@ impl<M: Machine> Service for Served<M> {
             if lock(&self.0.timer).ending {
                 return Err(Unwelcome::BrokenOff("the target ends".into()));
             }
-            let state = lock(&self.0.state);
+            let state = self.0.enter();
             state.still_serves()?;
             if !state.machine.is_giving_up(client) {
                 return Ok(());
@@ -676,7 +550,7 @@ impl<M: Machine> Service for Served<M> {
     }
 
     fn lost_changes(&self, reason: &str) {
-        lock(&self.0.state).stop(reason.to_owned());
+        self.0.enter().stop(reason.to_owned());
     }
 
     fn expired(&self, client: ClientId, how: Departure) {

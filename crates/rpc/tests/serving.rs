@@ -1,10 +1,11 @@
 //! A machine behind a server: what it is told, in which order, and what becomes of what it says.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use base::limits::CALLBACK_DEADLINE;
+use base::limits::{CALLBACK_DEADLINE, FRAME_REQUESTS_MAX, UNANSWERED_BYTES_MAX};
 use base::{BootEpoch, ClientId, Disrupted, SystemClock, TargetName, Tick, Transno, Xid};
 use rpc::scheduler::{Nature, RuleReport, Vocabulary};
 use rpc::serving::{self, Arrival, Effect, Machine, Moment, Scheduling, Serving};
@@ -25,6 +26,11 @@ const ASK: u16 = 3;
 const EVICT: u16 = 4;
 /// Is done outside, and answered then.
 const CHORE: u16 = 5;
+/// Waits until it is released, and takes more than half of the memory for what waits.
+const HOARD: u16 = 6;
+
+/// Takes a millisecond while the test says so.
+const SLOW: u16 = 7;
 
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,6 +50,12 @@ struct Toy {
     gave_up: Option<bool>,
     /// What it knows of clients cannot be read.
     is_damaged: bool,
+    /// Slow requests take their time.
+    is_slow: Arc<AtomicBool>,
+    /// How many of them it has done.
+    slow_done: usize,
+    /// How many it had done at the last echo.
+    slow_before: usize,
 }
 
 enum Event {
@@ -85,11 +97,14 @@ impl Machine for Toy {
         operations: &["echo", "park", "ask", "cancel"],
         uids: false,
     };
+    const ANSWER_BYTES_MAX: usize = 0;
+
+    const KEEPS_ANSWERS: bool = true;
 
     fn nature(message: &Message) -> Nature {
         let operation = match message.opcode {
             ECHO => "echo",
-            PARK => "park",
+            PARK | HOARD => "park",
             ASK => "ask",
             _ => "cancel",
         };
@@ -98,6 +113,18 @@ impl Machine for Toy {
             uid: None,
             urgent: operation == "cancel",
         }
+    }
+
+    fn kept_bytes(batch: &Batch) -> usize {
+        let kept = |message: &Message| match message.opcode {
+            HOARD => UNANSWERED_BYTES_MAX / 2 + 1,
+            _ => message.body.len(),
+        };
+        batch.messages.iter().map(kept).sum()
+    }
+
+    fn answer_bytes(answer: &Vec<u8>) -> usize {
+        answer.len()
     }
 
     fn extra_cost(answer: &Vec<u8>) -> u64 {
@@ -132,12 +159,27 @@ impl Machine for Toy {
         self.gave_up == Some(false)
     }
 
-    fn requests(&mut self, _: Moment, arrival: Arrival<'_>, out: &mut Vec<Told>) {
-        let client = arrival.client;
-        for (tag, message) in (arrival.first_tag..).zip(&arrival.batch.messages) {
+    fn requests(&mut self, _: Moment, arrival: Arrival<'_>, out: &mut Vec<Told>) -> usize {
+        let (client, mut done) = (arrival.client, 0);
+        let messages = (arrival.first_tag..).zip(&arrival.batch.messages);
+        for (tag, message) in messages.skip(arrival.from) {
+            if arrival.part.is_over(done) {
+                break;
+            }
+            done += 1;
             match message.opcode {
-                ECHO => out.push(self.answer(tag, message.body.clone())),
-                PARK => self.parked.push_back((tag, message.body.clone())),
+                ECHO => {
+                    self.slow_before = self.slow_done;
+                    out.push(self.answer(tag, message.body.clone()));
+                }
+                SLOW => {
+                    if self.is_slow.load(Ordering::Acquire) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    self.slow_done += 1;
+                    out.push(self.answer(tag, Vec::new()));
+                }
+                PARK | HOARD => self.parked.push_back((tag, message.body.clone())),
                 ASK => {
                     self.asked.push_back(tag);
                     out.push(Effect::CallBack {
@@ -150,6 +192,7 @@ impl Machine for Toy {
                 _ => out.push(Effect::Evict { client }),
             }
         }
+        done
     }
 
     fn answered(&mut self, _: Moment, _: ClientId, id: u64, answer: &Message, out: &mut Vec<Told>) {
@@ -503,6 +546,55 @@ fn a_request_that_meets_a_target_that_has_stopped_keeps_nothing_of_it() {
     assert!(serving.upgrade().is_none());
 }
 
+/// Frames that say "again" come as if they had been sent before.
+struct Resends(Arc<dyn Service>);
+
+impl Service for Resends {
+    fn connected(&self, session: Arc<Connected>) -> Result<(), Unwelcome> {
+        self.0.connected(session)
+    }
+
+    fn request(
+        &self,
+        session: &Arc<Connected>,
+        xid: Xid,
+        _: bool,
+        batch: Batch,
+        responder: Responder,
+    ) {
+        let resent = batch.messages.iter().any(|sent| sent.body == b"again");
+        self.0.request(session, xid, resent, batch, responder);
+    }
+
+    fn disconnected(&self, _: ClientId) {}
+
+    fn succeeded(&self, _: Arc<Connected>) {}
+
+    fn expired(&self, _: ClientId, _: Departure) {}
+}
+
+/// As a new request it would be done twice.
+#[test]
+fn a_full_target_asks_for_a_frame_anew_unless_an_earlier_boot_may_have_done_it() {
+    let rig = Rig::around("serving-full", |serving| {
+        Arc::new(Resends(serving.service()))
+    });
+    let first = rig.call(&[(HOARD, "first")]);
+    let refused = rig.call(&[(HOARD, "too much")]).wait().expect("answered");
+    assert!(refused.replies.is_empty(), "{refused:?}");
+    let again = rig.call(&[(HOARD, "again")]);
+    let began = Instant::now();
+    while rig.serving.look(|toy| toy.parked.len()) < 2 {
+        assert!(began.elapsed() < PATIENCE, "both wait");
+        std::thread::yield_now();
+    }
+    for (call, body) in [(again, "again"), (first, "first")] {
+        rig.tell(Event::Release);
+        let reply = call.wait().expect("answered");
+        assert_eq!(bodies(&reply), [body]);
+    }
+}
+
 #[test]
 fn a_target_stops_that_cannot_read_what_it_knows_of_a_client() {
     for asks in [false, true] {
@@ -609,4 +701,47 @@ fn what_a_client_has_waiting_goes_with_it() {
     assert_eq!(clients[0].1.address, "mem:serving-forget");
     let error = rig.serving.command("stop slow").expect_err("it is gone");
     assert_eq!(error.to_string(), "there is no rule slow; there are none");
+}
+
+/// Each of the others has sent a frame of as many requests as a frame may have.
+#[test]
+fn a_session_does_not_wait_for_whole_frames_of_others() {
+    const OTHERS: u8 = 4;
+    let rig = Rig::new("turns");
+    let is_slow = rig.serving.look(|toy| toy.is_slow.clone());
+    is_slow.store(true, Ordering::Release);
+    let clock = Arc::new(SystemClock::default());
+    let others = (0..OTHERS).map(|number| {
+        let config = PeerConfig {
+            secret: ClientSecret([10 + number; 16]),
+            ..config_of(&rig.server)
+        };
+        Peer::new(config, Arc::new(Client), clock.clone()).unwrap()
+    });
+    let others: Vec<Peer> = others.collect();
+    let slow = Batch {
+        messages: vec![
+            Message {
+                opcode: SLOW,
+                body: Vec::new()
+            };
+            FRAME_REQUESTS_MAX
+        ],
+        ..Batch::default()
+    };
+    let asked: Vec<_> = others.iter().map(|peer| peer.call(slow.clone())).collect();
+    let done = || rig.serving.look(|toy| toy.slow_done);
+    let began = Instant::now();
+    while done() == 0 {
+        assert!(began.elapsed() < PATIENCE, "nothing is begun");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let answer = rig.call(&[(ECHO, "quick")]).wait().unwrap();
+    let before = rig.serving.look(|toy| toy.slow_before);
+    is_slow.store(false, Ordering::Release);
+    assert_eq!(bodies(&answer), ["quick"]);
+    assert!(before < FRAME_REQUESTS_MAX, "{before} requests of others");
+    for answer in asked {
+        assert_eq!(answer.wait().unwrap().replies.len(), FRAME_REQUESTS_MAX);
+    }
 }

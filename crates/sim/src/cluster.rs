@@ -2,18 +2,19 @@
 
 mod machine;
 mod mgs;
+mod nodes;
 mod objects;
 mod rest;
 mod rot;
 mod syncs;
+mod worker;
 mod workers;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use base::{Clock, Rng, SeededRng, TargetName, Tick, Timestamp};
+use base::{Clock, Rng, SeededRng, TargetName};
 use client::kernel::NoKernel;
 use client::{MountConfig, Mounted, TakeoverState};
 use rpc::{ClientSecret, Policy};
@@ -23,73 +24,9 @@ use crate::programs::Seat;
 use crate::scheduler::{Node, Scheduler};
 pub use machine::Machine;
 use mgs::Management;
-use workers::Worker;
-
-/// The management service.
-pub const MGS: Node = Node(1);
-/// The metadata server.
-pub const MDT: Node = Node(2);
-/// The object servers, by index.
-pub const OSTS: [Node; 2] = [Node(3), Node(4)];
-/// All that serve a target.
-pub const SERVERS: [Node; 3] = [MDT, OSTS[0], OSTS[1]];
-const FIRST_CLIENT: u32 = 10;
-/// How long a client may take to give a lock back; two thirds of how long it may be gone.
-pub const TIMEOUT: Duration = Duration::from_secs(12);
-
-/// The node of a client.
-pub fn client_node(number: u32) -> Node {
-    Node(FIRST_CLIENT + number)
-}
-
-/// The node of one of a supervised client's processes, which take turns.
-fn seat_node(number: u32, seat: u32) -> Node {
-    Node(client_node(number).0 + (seat << 8))
-}
-
-/// What a client alone knows in its `life`th time on the file system.
-fn secret_of(number: u32, life: u64) -> ClientSecret {
-    let mut secret = [0; 16];
-    (secret[0], secret[1]) = (number as u8 + 1, life as u8);
-    ClientSecret(secret)
-}
-
-/// The clocks of a node.
-pub struct NodeClock {
-    start: Instant,
-    /// Seconds by which its wall clock is wrong.
-    wrong: AtomicI64,
-}
-
-impl NodeClock {
-    fn new(start: Instant) -> Arc<NodeClock> {
-        Arc::new(NodeClock {
-            start,
-            wrong: AtomicI64::new(0),
-        })
-    }
-
-    /// Its wall clock jumps.
-    pub fn jump(&self, seconds: i64) {
-        self.wrong.fetch_add(seconds, Ordering::Relaxed);
-    }
-}
-
-impl Clock for NodeClock {
-    fn tick(&self) -> Tick {
-        let since = threads::now().duration_since(self.start);
-        Tick(since.as_nanos() as u64)
-    }
-
-    fn now(&self) -> Timestamp {
-        let since = threads::now().duration_since(self.start);
-        let wrong = self.wrong.load(Ordering::Relaxed);
-        Timestamp {
-            secs: 1_800_000_000 + wrong + since.as_secs() as i64,
-            nanos: since.subsec_nanos(),
-        }
-    }
-}
+pub use nodes::{MDT, MGS, NodeClock, OSTS, SERVERS, TIMEOUT, client_node};
+use nodes::{seat_node, secret_of};
+use worker::Worker;
 
 /// A cluster that runs.
 pub struct Cluster {
@@ -175,9 +112,9 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Joins the file system, for the `life`th time.
-    fn mount(&self, number: u32, clock: Arc<NodeClock>, life: u64) -> Result<Mounted, String> {
-        self.join(client_node(number), secret_of(number, life), clock, None)
+    /// Joins the file system, after so many crashes.
+    fn mount(&self, number: u32, clock: Arc<NodeClock>, crashes: u64) -> Result<Mounted, String> {
+        self.join(client_node(number), secret_of(number, crashes), clock, None)
     }
 
     /// A process at `node` joins the file system.
@@ -224,8 +161,8 @@ impl Cluster {
     pub fn mount_again(&mut self, number: u32) -> Result<(), String> {
         let at = number as usize;
         self.network.power(client_node(number), false);
-        let life = self.seats[at].life();
-        let mounted = self.mount(number, self.clocks[at].clone(), life);
+        let crashes = self.seats[at].crashes();
+        let mounted = self.mount(number, self.clocks[at].clone(), crashes);
         self.scheduler.move_to(Node::default());
         let mounted = mounted?;
         self.seats[at].take(mounted.client().clone());

@@ -1,9 +1,4 @@
-//! The machine's random numbers, as threads of a simulation get them: from its seed.
-//!
-//! Hash tables order their keys by random numbers of the thread that makes them, so the program
-//! that walks one does it in an order of that thread's own. The C library's function that `std`
-//! asks for them is replaced in programs that contain this crate; threads outside a simulation
-//! reach the kernel.
+//! The C library's random numbers, which follow from a seed on threads of a simulation.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +15,11 @@ pub(crate) fn seed(seed: u64) {
     SEED.set(Some(seed));
 }
 
-/// As the C library's function of this name.
+/// As the C library's function of this name, which it replaces in programs that contain this crate. Threads
+/// outside a simulation reach the kernel.
+///
+/// Each thread gets random numbers from it for its hash tables, which put their keys in an order that follows
+/// from the numbers. So a program that walks a hash table does so in the same order in each run of a seed.
 ///
 /// # Safety
 ///

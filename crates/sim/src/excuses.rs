@@ -48,12 +48,12 @@ impl Excuse {
 /// Who comes back needs so long to be heard: a connect that nobody answers, and one more.
 const COMING_BACK: Duration = Duration::from_secs(4);
 
-/// Calls that were under way when a client that was given up works again, or a server is as it was
-/// before, go on with what they were told meanwhile: so long at most.
+/// How long calls may still use stale answers: calls that were under way when an evicted client worked again,
+/// or a server was mended.
 pub const AFTERMATH: Duration = Duration::from_secs(1);
 
-/// Short absences in a row are a long one. The program that is away so for about `limit`, and back
-/// too shortly in between, may be given up.
+/// Short absences in a row are a long one. A client that is away so for about `limit`, and back too shortly
+/// in between, may be given up.
 pub fn long_absences(mut away: Vec<Excuse>, limit: Duration) -> Vec<Excuse> {
     away.sort_by_key(|absence| (absence.client, absence.from));
     let mut joined: Vec<Excuse> = Vec::new();

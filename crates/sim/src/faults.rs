@@ -49,8 +49,8 @@ pub enum Kind {
     /// The MDT's power fails while a client is away, perhaps with that of others, and nobody waits for
     /// that client.
     Absence,
-    /// The power of all servers and of a client fails at one moment, in which one of its programs was told
-    /// that what it did is durable.
+    /// The power of all servers and of a client fails just when one of its programs was told that its changes
+    /// are durable.
     Outage,
     /// A bit of a frame arrives flipped.
     FrameFlip,

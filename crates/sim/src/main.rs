@@ -1,7 +1,4 @@
-//! Runs seeds one after the other for a while: `glint-sim [SECONDS [SEED]]`, or one with all that
-//! happened in it: `glint-sim trace SEED`, with all that client and servers say `glint-sim log SEED`.
-//! With faults of some kinds only: `glint-sim SECONDS SEED Blackout,Absence`. With `workers` before all
-//! that, runs in which processes of supervised mounts are killed.
+//! The program `glint-sim`: runs simulated clusters, one seed after the other.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -38,13 +35,14 @@ fn log_all() {
     lines.with_thread_names(true).init();
 }
 
-/// What is asked for: one run of a seed, or many from it on, for so long. And faults of these kinds
-/// only.
+/// The arguments: one run of a seed, or runs of many seeds from it on, for so long, with these kinds of
+/// faults only. As in `glint-sim SECONDS SEED Blackout,Absence`; `glint-sim trace SEED` prints all events of
+/// one seed, `glint-sim log SEED` also the logs of client and servers.
 struct Wish {
     time: Option<Duration>,
     seed: u64,
     kinds: Option<Vec<Kind>>,
-    /// Processes of supervised mounts are killed.
+    /// Processes of supervised mounts are killed: `glint-sim workers …`.
     workers: bool,
 }
 

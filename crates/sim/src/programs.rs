@@ -3,177 +3,51 @@
 
 mod ahead;
 mod attributes;
+mod bounds;
 mod bytes;
 mod desk;
+mod ground;
 mod kernel;
+mod log;
 mod names;
 mod opened;
+mod program;
 mod seat;
 mod sharer;
 
-use std::collections::BTreeMap;
-use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use base::{Fid, FsError, Rng, SeededRng};
-use client::Client;
+use base::{FsError, Rng};
 use wire::mdt::RenameMode;
 use wire::ost::AllocateMode;
 
+use self::bounds::{ATTRIBUTES, BLOCKS, DIRS, FILES, NAMES};
 use crate::history::{Call, Entry, Seen, Slot, Subject};
-use crate::scheduler::Scheduler;
-pub(crate) use attributes::{FIRST_MODE, number_of, owner_of, xattr_of};
+
+pub(crate) use attributes::{number_of, owner_of, xattr_of};
 pub(crate) use bytes::{BLOCK_BYTES, READ_BYTES};
 pub use desk::Desk;
+pub use ground::{make_directories, make_files};
 pub use kernel::InodeLocks;
-pub use names::{make_directories, make_files};
-pub use opened::Opened;
+pub use log::Log;
+pub(crate) use names::FIRST_MODE;
+pub use program::{Opened, Program};
 pub use seat::Seat;
 pub use sharer::Sharer;
 
-/// Directories that programs work in.
-pub const DIRS: u8 = 3;
-/// Names in each: digits, so that they can be told to be needed as a range.
-pub const NAMES: u8 = 4;
 /// Each so many calls one that changes names makes what it changed durable.
 const SYNC_EVERY: usize = 5;
+/// How often a program looks whether its machine is there again.
+const LOOK: Duration = Duration::from_millis(50);
 /// The longest pause between two calls.
 const PAUSE_MAX: Duration = Duration::from_millis(40);
-
-/// A change is new for so long: it need not be durable.
-const FRESH: Duration = Duration::from_secs(1);
-
-/// What all programs write down.
-#[derive(Default)]
-pub struct Log {
-    entries: Mutex<Vec<Entry>>,
-    /// By caller, what has not returned, and since when.
-    under_way: Mutex<BTreeMap<u32, (Duration, Call)>>,
-    /// How many calls each may make by now.
-    allowed: AtomicUsize,
-}
-
-impl Log {
-    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Each program may make so many calls more: faults come among calls, not after them.
-    pub fn allow(&self, more: usize) {
-        self.allowed.fetch_add(more, Ordering::SeqCst);
-    }
-
-    /// How many calls have returned.
-    pub fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    /// Nothing was called.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// One of `callers` was told since `then` that what it did is durable.
-    pub fn has_synced(&self, callers: &Range<u32>, then: Duration) -> bool {
-        let entries = self.lock();
-        let (own, _) = since(&entries, callers, then);
-        own.iter().any(|entry| entry.has_synced())
-    }
-
-    /// Others have seen since `then` what one of `callers` had just changed.
-    pub fn has_shown(&self, callers: &Range<u32>, then: Duration) -> bool {
-        let entries = self.lock();
-        let (own, others) = since(&entries, callers, then.saturating_sub(FRESH));
-        let mut others = others.iter().filter(|entry| entry.end >= then);
-        others.any(|entry| own.iter().any(|change| entry.shows(change)))
-    }
-
-    /// A call that has not returned since `then`, and who made it when.
-    pub fn under_way_since(&self, then: Duration) -> Option<(u32, Duration, Call)> {
-        let under_way = self.calls_under_way();
-        let mut late = under_way.iter().filter(|(_, (start, _))| *start <= then);
-        late.next()
-            .map(|(caller, (start, call))| (*caller, *start, call.clone()))
-    }
-
-    /// A call of `caller` is under way.
-    pub(crate) fn begin(&self, caller: u32, begun: (Duration, Call)) {
-        self.calls_under_way().insert(caller, begun);
-    }
-
-    /// It has returned.
-    pub(crate) fn end(&self, caller: u32) {
-        self.calls_under_way().remove(&caller);
-    }
-
-    fn calls_under_way(&self) -> MutexGuard<'_, BTreeMap<u32, (Duration, Call)>> {
-        let calls = self.under_way.lock();
-        calls.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// All of it.
-    pub fn take(&self) -> Vec<Entry> {
-        std::mem::take(&mut *self.lock())
-    }
-}
-
-/// Calls that have returned since `then`: those of `callers`, and those of others.
-fn since<'a>(
-    entries: &'a [Entry],
-    callers: &Range<u32>,
-    then: Duration,
-) -> (Vec<&'a Entry>, Vec<&'a Entry>) {
-    let since = entries.iter().rev().take_while(|entry| entry.end >= then);
-    since.partition(|entry| callers.contains(&entry.caller))
-}
-
-/// Files whose bytes programs read and write; their names nobody touches.
-pub const FILES: u8 = 3;
-
-/// Blocks of a file that are written by number, or that one is cut down to; appends make more.
-pub const BLOCKS: u8 = 4;
-
-/// Files whose attributes programs change, and which they make anew.
-pub const ATTRIBUTES: u8 = 2;
-
-/// One program.
-pub struct Program {
-    /// Its number.
-    pub number: u32,
-    /// Its mount, as long as that is there.
-    pub client: Client,
-    /// Where it finds the next.
-    pub seat: Arc<Seat>,
-    /// Which one it has.
-    pub life: u64,
-    /// The directories, by number.
-    pub dirs: Vec<Fid>,
-    /// The files, by number.
-    pub files: Vec<Fid>,
-    /// Whether it reads and writes them.
-    pub bytes: bool,
-    /// What it writes is not always durable when the call returns.
-    pub lazy: bool,
-    /// What it keeps open.
-    pub opened: Option<Opened>,
-    /// Its node's locks.
-    pub locks: Arc<InodeLocks>,
-    /// Its dice.
-    pub numbers: SeededRng,
-    /// Where it writes down what it saw.
-    pub log: Arc<Log>,
-    /// Whose time it is.
-    pub scheduler: Arc<Scheduler>,
-}
 
 impl Program {
     /// Makes `calls` calls.
     pub fn run(mut self, calls: usize) {
         self.know_all();
         for made in 0..calls {
-            while made >= self.log.allowed.load(Ordering::SeqCst) {
+            while made >= self.log.allowed() {
                 threads::sleep(PAUSE_MAX);
             }
             let pause = self.numbers.below(PAUSE_MAX.as_nanos() as u64);
@@ -284,7 +158,7 @@ impl Program {
         let mut seen = self.perform(&call);
         drop(held);
         self.log.end(self.number);
-        if self.seat.life() != self.life {
+        if self.seat.crashes() != self.crashes {
             // The program went with its mount: nobody was answered.
             seen = Seen::Unknown;
             if call.is_read() {
@@ -300,6 +174,21 @@ impl Program {
         };
         self.log.lock().push(entry);
         seen
+    }
+
+    /// Waits for the machine, where that has crashed, and begins anew on it.
+    fn sit_down(&mut self) {
+        while self.seat.crashes() != self.crashes {
+            match self.seat.client() {
+                None => threads::sleep(LOOK),
+                Some(client) => {
+                    self.client = client;
+                    self.crashes = self.seat.crashes();
+                    self.opened = None;
+                    self.know_all();
+                }
+            }
+        }
     }
 
     fn perform(&mut self, call: &Call) -> Seen {

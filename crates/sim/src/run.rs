@@ -1,6 +1,6 @@
 //! One run: a cluster from a seed, programs, faults, and what they come to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
@@ -160,6 +160,45 @@ pub(crate) struct Found {
     pub violations: Vec<String>,
 }
 
+impl Found {
+    /// Excuses clients that were given up: those `absences` that clients came back from as others, which they
+    /// had `begun` to be. Where nobody makes changes durable (`lazy`) their loss is told whenever somebody
+    /// does.
+    fn excuse_given_up(
+        &mut self,
+        absences: Vec<Excuse>,
+        begun: &BTreeSet<(u32, Duration)>,
+        lazy: bool,
+    ) {
+        let given_up = absences.into_iter();
+        let given_up = given_up.filter_map(|absence| of_given_up(absence, begun, TIMEOUT));
+        let given_up: Vec<Excuse> = given_up.collect();
+        self.excuses.stale.extend(&given_up);
+        let told = |absence: Excuse| match lazy {
+            true => Excuse {
+                until: Duration::MAX,
+                ..absence
+            },
+            false => absence,
+        };
+        self.excuses.failures.extend(given_up.into_iter().map(told));
+    }
+
+    /// Lets the cluster come to rest and ends it; what is wrong with it then are violations.
+    fn end(&mut self, mut cluster: Cluster) {
+        for machine in std::iter::once(&cluster.mdt).chain(&cluster.osts) {
+            self.violations.extend(machine.stopped());
+        }
+        let left = cluster.come_to_rest();
+        let left = left.into_iter().map(|what| format!("at rest: {what}"));
+        self.violations.extend(left);
+        cluster.end();
+        let damage = cluster.damage();
+        self.violations
+            .extend(damage.into_iter().map(|what| format!("at the end: {what}")));
+    }
+}
+
 /// Runs `plan` and checks what came of it.
 pub fn run(plan: &Plan) -> Report {
     hear_panics();
@@ -191,6 +230,7 @@ pub(crate) fn hear_panics() {
     });
 }
 
+/// Lives through `plan`: a cluster starts, programs make their calls under faults, and all comes to rest.
 fn live(
     scheduler: &Arc<Scheduler>,
     plan: &Plan,
@@ -224,23 +264,7 @@ fn live(
     log.allow(plan.calls);
     let absences = injected?;
     let progress = await_progress(scheduler, log, &programs, found.over);
-    let begun = cluster.note_begun();
-    let given_up = absences.into_iter();
-    let given_up = given_up.filter_map(|absence| of_given_up(absence, begun, TIMEOUT));
-    let given_up: Vec<Excuse> = given_up.collect();
-    found.excuses.stale.extend(&given_up);
-    // Of what nobody made durable the loss is told whenever somebody does.
-    let told = |absence: Excuse| match plan.lazy {
-        true => Excuse {
-            until: Duration::MAX,
-            ..absence
-        },
-        false => absence,
-    };
-    found
-        .excuses
-        .failures
-        .extend(given_up.into_iter().map(told));
+    found.excuse_given_up(absences, cluster.note_begun(), plan.lazy);
     if let Err(late) = progress {
         // It would wait for that call.
         std::mem::forget(cluster);
@@ -250,17 +274,7 @@ fn live(
         // What panicked has said so.
         let _ = program.join();
     }
-    for machine in std::iter::once(&cluster.mdt).chain(&cluster.osts) {
-        found.violations.extend(machine.stopped());
-    }
-    let left = cluster.come_to_rest();
-    let left = left.into_iter().map(|what| format!("at rest: {what}"));
-    found.violations.extend(left);
-    cluster.end();
-    let damage = cluster.damage();
-    found
-        .violations
-        .extend(damage.into_iter().map(|what| format!("at the end: {what}")));
+    found.end(cluster);
     Ok(())
 }
 
@@ -281,7 +295,7 @@ fn start_programs(
             number,
             client: cluster.mounts[of as usize].client().clone(),
             seat: cluster.seats[of as usize].clone(),
-            life: 0,
+            crashes: 0,
             dirs: dirs.to_vec(),
             files: files.to_vec(),
             bytes: plan.bytes,
@@ -415,8 +429,8 @@ pub(crate) fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
     }
 }
 
-/// Bytes that went with a call that failed, as it may, are told by the `fsync` of who has the file open
-/// next: the next call that changes the file, and none after that.
+/// Whether `entry` reports bytes that an earlier failed call lost, as its `fsync` may. Only the next call
+/// that changes the file may report them.
 fn tells_of_loss(
     history: &[Entry],
     programs: u32,

@@ -332,7 +332,7 @@ fn what_cannot_be_is_refused() {
 
 #[test]
 fn beside_each_other_much_is_possible_but_not_all() {
-    // Two at once both make it: the program that was first, the other was refused.
+    // Two at once both make it, though one of them must have been refused.
     let twice = vec![
         at(0, 0, 10, Call::Create(A), file(1)),
         at(1, 5, 15, Call::Create(A), file(2)),
@@ -702,8 +702,8 @@ fn attributes_that_no_file_had_are_refused() {
     assert_ne!(attributes::check(&fine), [Verdict::Possible]);
 }
 
-/// What a client shows to its own of a change that failed says nothing while it is under way; or, where
-/// it failed for damaged bytes, as long as these are, and what it shows to others neither.
+/// Answers that show a change which later failed do not count while it was under way. After a failure for
+/// damaged bytes they do not count while those are damaged, on other clients too.
 #[test]
 fn what_was_shown_of_a_change_that_failed_does_not_count() {
     let append = at(0, 10, 20, Call::Append(0, 7), Seen::Unknown);

@@ -1,35 +1,15 @@
 //! A linear run of bytes that survives: the seam below everything durable.
 
 pub mod checked;
+mod device;
 pub mod faulty;
 pub mod file;
 pub mod memory;
-
-use std::fmt;
+mod unwritten;
 
 pub use checked::CheckedDisk;
+pub use device::Disk;
 pub use faulty::{FaultyDisk, Survivors};
 pub use file::FileDisk;
 pub use memory::MemDisk;
-
-use crate::Result;
-
-/// One file, block device or piece of memory, addressed in bytes. Any thread may call it.
-///
-/// What was written is read back at once, but is certain to survive a power cut only after a
-/// [`Disk::sync`] that began after it. Unsynced writes may survive in any subset and order.
-#[allow(clippy::len_without_is_empty)]
-pub trait Disk: fmt::Debug + Send + Sync {
-    /// Its length in bytes.
-    fn len(&self) -> Result<u64>;
-    /// Fills `buffer` from `offset` on. Reading past the end is an error.
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
-    /// Writes all of `data` at `offset`, growing the disk where it ends before that.
-    fn write(&self, offset: u64, data: &[u8]) -> Result<()>;
-    /// Makes everything written so far, and the length, durable.
-    fn sync(&self) -> Result<()>;
-    /// Cuts or grows it to `len` bytes; new bytes are zero.
-    fn set_len(&self, len: u64) -> Result<()>;
-    /// Lets go of it. No call follows.
-    fn close(&self) -> Result<()>;
-}
+pub use unwritten::UnwrittenDisk;

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use base::{ByteRange, Damage, FsError};
+use nix::errno::Errno;
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, StorageError>;
@@ -231,4 +232,10 @@ impl From<&StorageError> for FsError {
             _ => FsError::Io,
         }
     }
+}
+
+/// The process has as many files open as it may, or the system has.
+pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::EMFILE | Errno::ENFILE))
 }

@@ -1,20 +1,18 @@
-//! An ordered, transactional key-value store with several tables, on one [`Disk`].
-//!
-//! A committed batch is applied to an overlay in memory, seen by every later call at once. The
-//! overlay is drained in order, many batches at a time, into one transaction of the engine, which
-//! is when its batches become durable. So a crash loses a suffix of the batches, each whole.
-//!
-//! Invariant: what `durable()` reported, or anything before it, is never lost; no batch is ever
-//! found in part; after an error nothing is answered any more.
+//! An ordered, transactional key-value store with several tables, on one [`Disk`] (docs/disk.md, "Kv").
 
 mod batch;
 mod committer;
+#[cfg(test)]
+mod damage_tests;
 mod engine;
 mod examine;
 mod key;
+mod options;
 mod overlay;
 mod scan;
+mod stats;
 mod store;
+mod wall;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,72 +21,20 @@ use threads::JoinHandle;
 pub use batch::{Batch, KeyRange, TableId, Ticket};
 pub(crate) use examine::examine;
 pub use examine::{Hole, Visit};
+pub use options::{Commit, KvOptions};
+pub use stats::KvStats;
 use store::Shared;
 
 use crate::disk::{Disk, MemDisk};
 use crate::error::Result;
-use crate::pace::Pace;
-use crate::room::{Room, RoomyDisk};
-
-/// Who drains the overlay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Commit {
-    /// A thread of its own: soon when someone waits, else at its pace.
-    Thread,
-    /// Nobody but [`Kv::flush_once`], which a call that would wait calls itself: tests and the
-    /// simulator.
-    Manual,
-}
-
-/// The bounds of a [`Kv`].
-#[derive(Debug, Clone)]
-pub struct KvOptions {
-    /// What messages call it: a target's name.
-    pub name: String,
-    /// Who drains the overlay.
-    pub commit: Commit,
-    /// When it is drained though nobody waits.
-    pub pace: Arc<Pace>,
-    /// Bytes of keys and values not yet durable. Beyond: `commit` blocks until they have drained.
-    pub overlay_bytes_max: usize,
-    /// Bytes of the engine's page cache.
-    pub cache_bytes: usize,
-    /// What its writes fall back on when the disk is full; `None`: then the store stops.
-    pub room: Option<Arc<dyn Room>>,
-}
-
-impl KvOptions {
-    /// The defaults, for the target called `name`.
-    pub fn new(name: impl Into<String>) -> KvOptions {
-        KvOptions {
-            name: name.into(),
-            commit: Commit::Thread,
-            pace: Pace::usual(),
-            overlay_bytes_max: 64 << 20,
-            cache_bytes: 64 << 20,
-            room: None,
-        }
-    }
-
-    /// The same, drained by hand.
-    pub fn manual(mut self) -> KvOptions {
-        self.commit = Commit::Manual;
-        self
-    }
-}
-
-/// Counters since the start.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct KvStats {
-    /// Batches committed.
-    pub batches: u64,
-    /// Engine transactions that made them durable.
-    pub flushes: u64,
-    /// Bytes in the overlay now.
-    pub overlay_bytes: usize,
-}
+use crate::room::RoomyDisk;
 
 /// The store. Any thread may call it; calls that read never wait for the disk to sync.
+///
+/// A committed batch is applied to an overlay in memory, and every later call sees it. The overlay is drained
+/// in order, many batches at a time, into one transaction of the engine; then its batches are durable. So a
+/// crash loses a suffix of the batches, each whole, and nothing that [`Kv::durable`] reported. After an error
+/// the store answers nothing any more.
 ///
 /// Dropping it without [`Kv::close`] loses what is not durable, as a crash would.
 #[derive(Debug)]
@@ -192,10 +138,10 @@ impl Kv {
         self.shared.wait_durable(ticket)
     }
 
-    /// From now on, calls `callback` with the newest durable ticket each time there is one, on the
-    /// committer's thread (or that of the caller of [`Kv::flush_once`]); and once with an error
-    /// when the store stops. The next flush waits for it: keep it short. It may read and commit,
-    /// not flush or wait, and should hold this store weakly at most.
+    /// From now on, calls `callback` with each newest durable ticket, and once with an error when the store
+    /// stops. It runs on the committer's thread, or on that of [`Kv::flush_once`]'s caller. The next flush
+    /// waits for it: keep it short. It may read and commit, not flush or wait, and should hold this store
+    /// weakly at most.
     pub fn on_durable(&self, callback: impl Fn(&Result<Ticket>) + Send + Sync + 'static) {
         self.shared.on_durable(Box::new(callback));
     }
@@ -205,8 +151,8 @@ impl Kv {
         self.shared.flush_once()
     }
 
-    /// Bytes that may come to the records before those that are there, and their removal, need the
-    /// rest of the disk; `None` where no disk bounds them. Asks the system.
+    /// How many bytes the records may still grow by; existing records and removals need the rest of the disk.
+    /// `None`: no disk bounds them. Asks the system.
     ///
     /// Half the disk's floor stays free: object data on the same disk end at the whole of it, so
     /// names can still be changed then.

@@ -1,11 +1,5 @@
-//! Durable state: the one crate that touches `std::fs`.
-//!
-//! [`Disk`] is about six calls on one linear run of bytes, with file, memory and faulty backends.
-//! [`Kv`] is an ordered, transactional store on a `Disk`. [`TargetDir`] is a directory with
-//! superblocks. [`ObjectStore`] holds the bytes of objects. Formats: `docs/disk.md`; the choice of
-//! the engine: `docs/adr/0002-metadata-engine.md`.
-//!
-//! Invariant: what was damaged on disk is reported as damage; it is never served, never skipped.
+//! Durable state, and the one crate that touches `std::fs`: [`Disk`], [`Kv`], [`TargetDir`], [`ObjectStore`].
+//! Damage on a disk is reported, and never served or skipped. docs/disk.md is the normative text.
 
 mod anchor;
 pub mod disk;
@@ -16,6 +10,7 @@ pub mod objects;
 pub mod pace;
 mod regular;
 pub mod room;
+mod space;
 pub mod target;
 
 pub use disk::{CheckedDisk, Disk, FaultyDisk, FileDisk, MemDisk, Survivors};
@@ -24,10 +19,11 @@ pub use fence::{Fence, Process, is_running};
 pub use kv::{Batch, Commit, Hole, KeyRange, Kv, KvOptions, KvStats, TableId, Ticket, Visit};
 pub use objects::{
     OPEN_FILES_MAX, ObjectFiles, ObjectId, ObjectMemory, ObjectStat, ObjectStore, SealedObjects,
-    SpaceStat, check_seal, examine_seals,
+    check_seal, examine_seals, recorded_end,
 };
 pub use pace::{COMMIT_BYTES, COMMIT_MS, Pace, Taken};
 pub use room::Room;
+pub use space::SpaceStat;
 pub use target::{
     FirstRecords, FormatRequest, FsName, KeyKind, State, Superblock, SystemRandom, Target,
     TargetDir, TargetError, TargetKey, Uuid,

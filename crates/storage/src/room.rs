@@ -16,8 +16,8 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use crate::anchor::Anchor;
 use crate::disk::Disk;
 use crate::error::{Result, StorageError};
-use crate::objects::SpaceStat;
 use crate::regular;
+use crate::space::SpaceStat;
 
 /// Times a write that found no space is made again. With [`PAUSE`]: for a minute.
 const ATTEMPTS_MAX: u32 = 600;

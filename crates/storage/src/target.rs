@@ -1,7 +1,5 @@
-//! A directory that holds targets: `DIR/key` and one directory per target, each with a superblock.
-//!
-//! Nothing that is not ours is ever touched, nothing is formatted twice, and one process at a time
-//! serves a target.
+//! A directory that holds targets: `DIR/key` and one directory for each target, with a superblock.
+//! docs/disk.md says which files are touched, and when.
 
 mod directory;
 mod error;

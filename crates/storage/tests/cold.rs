@@ -1,5 +1,4 @@
-//! Reads of what is not in memory and writes that are not to stay there move the same bytes as any
-//! others, and do not fill the memory.
+//! Direct reads and streamed writes move the same bytes as any others, and do not fill the memory.
 
 #![allow(
     clippy::unwrap_used,

@@ -80,6 +80,7 @@ fn a_checked_disk_agrees_with_a_vector_through_resizing_and_reopening() {
     let below = MemDisk::new();
     let mut disk = CheckedDisk::create(below.clone()).unwrap();
     let mut model = block(0);
+    let mut written = vec![true];
     disk.set_len(BLOCK).unwrap();
     let mut rng = SeededRng::new(3);
     for _ in 0..400 {
@@ -90,6 +91,7 @@ fn a_checked_disk_agrees_with_a_vector_through_resizing_and_reopening() {
                 let blocks = 1 + [rng.below(2000), 1000 + rng.below(50)][rng.below(2) as usize];
                 disk.set_len(blocks * BLOCK).unwrap();
                 model.resize((blocks * BLOCK) as usize, 0);
+                written.resize(blocks as usize, false);
             }
             1 => {
                 disk.sync().unwrap();
@@ -107,12 +109,18 @@ fn a_checked_disk_agrees_with_a_vector_through_resizing_and_reopening() {
                 disk.write(first * BLOCK, &data).unwrap();
                 let at = (first * BLOCK) as usize;
                 model[at..at + data.len()].copy_from_slice(&data);
+                written[first as usize..][..count as usize].fill(true);
             }
             _ => {}
         }
         assert_eq!(disk.len().unwrap(), model.len() as u64);
-        let rest = model.len() - BLOCK as usize;
-        assert!(read(&disk, BLOCK, rest) == model[BLOCK as usize..]);
+        let mut found = block(0);
+        for (at, expected) in model.chunks(BLOCK as usize).enumerate().skip(1) {
+            match disk.read(at as u64 * BLOCK, &mut found) {
+                Ok(()) => assert!(written[at] && found == expected, "block {at}"),
+                Err(error) => assert!(!written[at] && error.damage().is_some(), "{error}"),
+            }
+        }
         assert_eq!(read(&disk, 0, 320), model[..320]);
     }
 }
@@ -127,12 +135,40 @@ fn what_is_not_whole_blocks_of_the_disk_is_refused() {
         disk.write(BLOCK, &[1; 100]).unwrap_err(),
         disk.write(100, &block(1)).unwrap_err(),
         disk.write(u64::MAX - 4095, &block(1)).unwrap_err(),
-        disk.read(2 * BLOCK, &mut buffer).unwrap_err(),
         disk.read(4000, &mut buffer).unwrap_err(),
         disk.set_len(100).unwrap_err(),
     ];
     for error in errors {
         assert!(matches!(error, StorageError::Refused { .. }), "{error}");
+    }
+    let beyond = disk.read(2 * BLOCK, &mut buffer).unwrap_err();
+    assert!(beyond.to_string().contains("block 2"), "{beyond}");
+    assert!(beyond.damage().is_some(), "a file that was cut: {beyond}");
+}
+
+/// What is left of the heads where both copies of one are lost may be the older one, however whole it is.
+#[test]
+fn an_older_head_is_never_taken_for_the_newest() {
+    let below = MemDisk::new();
+    let disk = CheckedDisk::create(below.clone()).unwrap();
+    for n in 0..6_u8 {
+        disk.write(0, &[n]).unwrap();
+        disk.sync().unwrap();
+    }
+    disk.close().unwrap();
+    for lost in 0..16_u64 {
+        let below = MemDisk::from_bytes(below.to_bytes());
+        for slot in (0..4).filter(|slot| lost >> slot & 1 == 1) {
+            below.write(slot * BLOCK + 100, &[0xff; 8]).unwrap();
+        }
+        let is_pair_lost = lost & 0b11 == 0b11 || lost & 0b1100 == 0b1100;
+        match CheckedDisk::open(below) {
+            Ok(disk) => assert!(!is_pair_lost && read(&disk, 0, 1) == [5], "lost {lost:b}"),
+            Err(error) => assert!(
+                is_pair_lost && error.damage().is_some(),
+                "{lost:b}: {error}"
+            ),
+        }
     }
 }
 

@@ -244,3 +244,14 @@ fn files_are_found_again_and_more_than_are_kept_open_work() {
     let space = store.statfs().unwrap();
     assert!(space.total >= space.free && space.free >= space.available && space.total > 0);
 }
+
+#[test]
+fn stores_on_one_disk_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let disks = ["one", "two"].map(|name| {
+        let path = dir.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        ObjectFiles::open(path).unwrap().statfs().unwrap().disk
+    });
+    assert!(disks[0] == disks[1] && disks[0] != 0, "{disks:?}");
+}

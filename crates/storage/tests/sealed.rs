@@ -1,13 +1,14 @@
 //! Objects whose bytes are checked. They read as any others, whatever is done to them, and a bit
 //! that flips below is found wherever it is.
 
+use std::fmt;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use base::{ByteRange, Fid, Rng, SeededRng};
 use storage::{
-    KeyRange, Kv, ObjectId, ObjectMemory, ObjectStore, SealedObjects, StorageError, TableId,
-    examine_seals,
+    KeyRange, Kv, ObjectId, ObjectMemory, ObjectStat, ObjectStore, SealedObjects, SpaceStat,
+    StorageError, TableId, examine_seals,
 };
 
 const TABLE: TableId = TableId(0);
@@ -17,6 +18,67 @@ const ID: ObjectId = ObjectId {
     fid: Fid(7),
     stripe: 0,
 };
+
+/// A store below in which something happens during a sync.
+struct Interrupted {
+    memory: Arc<ObjectMemory>,
+    at_sync: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.memory.fmt(f)
+    }
+}
+
+impl ObjectStore for Interrupted {
+    fn read(&self, id: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize, StorageError> {
+        self.memory.read(id, offset, buffer)
+    }
+    fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<(), StorageError> {
+        self.memory.write(id, offset, data)
+    }
+    fn truncate(&self, id: ObjectId, size: u64) -> Result<(), StorageError> {
+        self.memory.truncate(id, size)
+    }
+    fn stat(&self, id: ObjectId) -> Result<Option<ObjectStat>, StorageError> {
+        self.memory.stat(id)
+    }
+    fn punch(&self, id: ObjectId, range: ByteRange) -> Result<(), StorageError> {
+        self.memory.punch(id, range)
+    }
+    fn allocate(&self, id: ObjectId, range: ByteRange, keep: bool) -> Result<(), StorageError> {
+        self.memory.allocate(id, range, keep)
+    }
+    fn zero(&self, id: ObjectId, range: ByteRange, keep: bool) -> Result<(), StorageError> {
+        self.memory.zero(id, range, keep)
+    }
+    fn seek_data(&self, id: ObjectId, offset: u64) -> Result<Option<u64>, StorageError> {
+        self.memory.seek_data(id, offset)
+    }
+    fn seek_hole(&self, id: ObjectId, offset: u64) -> Result<Option<u64>, StorageError> {
+        self.memory.seek_hole(id, offset)
+    }
+    fn remove(&self, id: ObjectId) -> Result<bool, StorageError> {
+        self.memory.remove(id)
+    }
+    fn sync_all(&self) -> Result<(), StorageError> {
+        self.memory.sync_all()
+    }
+    fn sync(&self, id: ObjectId) -> Result<(), StorageError> {
+        let interruption = self.at_sync.lock().expect("nobody panics").take();
+        if let Some(interrupt) = interruption {
+            interrupt();
+        }
+        self.memory.sync(id)
+    }
+    fn statfs(&self) -> Result<SpaceStat, StorageError> {
+        self.memory.statfs()
+    }
+    fn list(&self, visit: &mut dyn FnMut(ObjectId)) -> Result<(), StorageError> {
+        self.memory.list(visit)
+    }
+}
 
 /// A store, its sums, and what lies below.
 struct Rig {
@@ -139,6 +201,84 @@ fn an_object_that_lost_its_end_is_damaged_and_stays_so() {
         rig.write(0, &[3; 10]);
         rig.rest();
         assert_eq!(rig.restarted().read(0, 100).expect("sound"), [3; 10]);
+    }
+}
+
+/// Something else has written behind the end of what is at rest.
+#[test]
+fn bytes_that_were_added_from_outside_are_not_the_objects() {
+    let ends: [&dyn Fn(&Rig); 6] = [
+        &|rig| rig.write(0, &[1; 100]),
+        &|rig| rig.write(0, &[1; 2 * BLOCK as usize]),
+        &|rig| rig.write(7, &[1; SEGMENT as usize - 7]),
+        &|rig| rig.write(SEGMENT, &[1; 9_000]),
+        &|rig| rig.sealed.truncate(ID, 0).expect("room"),
+        &|rig| rig.sealed.truncate(ID, 3 * SEGMENT + 5).expect("room"),
+    ];
+    let added = [1, 5_000, SEGMENT + 1];
+    let cases = ends.iter().flat_map(|end| added.map(|added| (end, added)));
+    for (case, (end, added)) in cases.enumerate() {
+        let rig = Rig::new();
+        end(&rig);
+        rig.rest();
+        let stat = rig.memory.stat(ID).expect("memory").expect("made");
+        let size = stat.size;
+        let before = rig.read(0, size as usize).expect("sound");
+        let more = vec![9; added as usize];
+        rig.memory.write(ID, size, &more).expect("memory");
+        let expect_as_it_was = |rig: &Rig| {
+            let stat = rig.sealed.stat(ID).expect("sound").expect("there");
+            assert_eq!(stat.size, size, "{case}");
+            let all = rig.read(0, (size + added) as usize).expect("sound");
+            assert!(all == before, "{case}");
+            assert_eq!(rig.read(size, 10).expect("nothing there"), [0; 0], "{case}");
+            assert!(is_damage(&rig.sealed.write(ID, size, b"more"), size));
+            for longer in [size + added.div_ceil(2), size + added, size + added + 1] {
+                assert!(is_damage(&rig.sealed.truncate(ID, longer), size));
+            }
+            let beyond = ByteRange::new(size, size + 2 * added);
+            assert!(is_damage(&rig.sealed.allocate(ID, beyond, false), size));
+            assert!(is_damage(&rig.sealed.seek_data(ID, 0), size));
+            rig.sealed.foresee(&[(ID, beyond)]).expect("left alone");
+            rig.rest();
+        };
+        expect_as_it_was(&rig);
+        let rig = rig.restarted();
+        expect_as_it_was(&rig);
+        assert_eq!(
+            rig.examined(),
+            [ByteRange::new(size, size + added)],
+            "{case}"
+        );
+        // It is sound again when that was cut off.
+        rig.sealed.truncate(ID, size).expect("cut off");
+        rig.write(size, b"more");
+        rig.rest();
+        assert_eq!(rig.read(size, 10).expect("sound"), b"more");
+        assert_eq!(rig.examined(), [], "{case}");
+    }
+}
+
+/// Of a hole there are no sums: only the end says that the object was longer.
+#[test]
+fn a_hole_that_was_lost_with_the_end_is_damaged() {
+    for kept in [0, 100, SEGMENT + 1] {
+        let rig = Rig::new();
+        rig.write(0, &[1; 100]);
+        rig.sealed.truncate(ID, 3 * SEGMENT).expect("room");
+        rig.rest();
+        rig.memory.truncate(ID, kept).expect("memory");
+        let rig = rig.restarted();
+        let stat = rig.sealed.stat(ID).expect("sound").expect("it was there");
+        assert_eq!(stat.size, 3 * SEGMENT);
+        assert!(is_damage(&rig.read(2 * SEGMENT, 10), kept), "{kept}");
+        assert!(is_damage(
+            &rig.read(2 * SEGMENT, 2 * SEGMENT as usize),
+            kept
+        ));
+        assert_eq!(rig.read(3 * SEGMENT, 10).expect("behind the end"), [0; 0]);
+        rig.sealed.truncate(ID, 0).expect("sound");
+        assert_eq!(rig.read(0, 10).expect("empty"), [0; 0]);
     }
 }
 
@@ -318,6 +458,10 @@ fn whatever_is_done_it_reads_as_any_other_and_then_every_flip_is_found() {
         rig.flip(size + rng.below(3));
         assert_eq!(rig.examined().len(), 1, "seed {seed}");
         assert!(rig.read(size, 3).is_err(), "seed {seed}");
+        // And where the object ends.
+        rig.memory.write(ID, size + 3, b"x").expect("memory");
+        let added = ByteRange::new(size + 3, size + 4);
+        assert_eq!(rig.examined()[1..], [added], "seed {seed}");
     }
 }
 
@@ -372,7 +516,10 @@ fn a_change_that_was_foreseen_waits_for_no_records() {
         ControlFlow::Continue(())
     };
     rig.kv.scan(TABLE, &all, count).expect("memory");
-    assert_eq!(rows, 1, "of what is not there nothing is claimed");
+    assert_eq!(
+        rows, 2,
+        "a segment and the end: of what is not there nothing is claimed"
+    );
 }
 
 /// Or a power cut in between would leave sums that are of other bytes.
@@ -395,6 +542,39 @@ fn who_changes_what_is_sealed_waits_until_it_is_open() {
         let durable = rig.kv.durable();
         assert!(rig.kv.committed() > before && durable > before);
     }
+}
+
+/// Or a power cut after it would leave sums of bytes that are not there.
+#[test]
+fn what_changes_while_others_are_sealed_waits_for_its_own_sync() {
+    let memory = Arc::new(ObjectMemory::new(1 << 30));
+    let store = Arc::new(Interrupted {
+        memory: memory.clone(),
+        at_sync: Mutex::default(),
+    });
+    let kv = Arc::new(Kv::scratch(&[(TABLE, "seals")]).expect("memory"));
+    let sealed = Arc::new(SealedObjects::new(store.clone(), kv.clone(), TABLE));
+    let other = ObjectId { stripe: 1, ..ID };
+    sealed.write(ID, 0, &[1; 100]).expect("room");
+    sealed.write(other, 0, &[1; 100]).expect("room");
+    sealed.sync(other).expect("memory");
+    sealed.settle().expect("sound");
+    let writer = sealed.clone();
+    *store.at_sync.lock().expect("unused") = Some(Box::new(move || {
+        writer.write(other, 0, &[2; 100]).expect("room");
+    }));
+    sealed.settle().expect("sound");
+    assert!(
+        store.at_sync.lock().expect("unused").is_none(),
+        "it came between"
+    );
+    // No sync has covered what it wrote.
+    memory.write(other, 0, &[1; 100]).expect("memory");
+    let next = SealedObjects::new(store, kv, TABLE);
+    assert_eq!(
+        next.read_shared(other, 0, 100).expect("nothing is claimed")[..],
+        [1; 100]
+    );
 }
 
 #[test]

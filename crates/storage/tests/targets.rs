@@ -401,7 +401,7 @@ fn system_random_ids_differ() {
     assert_eq!(a.to_string().as_bytes()[14], b'4');
 }
 
-/// The caller that finds that the fence is somebody else's writes nothing more, in whatever way.
+/// A process that finds its fence taken writes nothing more, in whatever way.
 #[test]
 fn nothing_is_written_behind_a_fence_that_was_lost() {
     const TABLE: TableId = TableId(0);

@@ -64,9 +64,9 @@ impl Condvar {
         timeout: Duration,
         mut condition: impl FnMut(&mut T) -> bool,
     ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
-        let until = crate::now() + timeout;
+        let until = crate::thread::now() + timeout;
         while condition(&mut guard) {
-            let left = until.saturating_duration_since(crate::now());
+            let left = until.saturating_duration_since(crate::thread::now());
             if left.is_zero() {
                 return Ok((guard, WaitTimeoutResult(true)));
             }

@@ -1,11 +1,6 @@
-//! The seam between the rims and the machine: locks, waits, threads, sleep and time.
-//!
-//! What is here looks and behaves as its namesake in `std`, to which it comes down at the cost of
-//! one look at a flag of the thread. On a thread that belongs to a [`Simulation`] the same calls go
-//! there instead: of a simulation's threads one runs at a time, it says which, and its time passes
-//! only while all of them wait. So code with threads runs under it unchanged, and the same way each
-//! time. What a simulation runs takes all of this from here and none of it from `std`
-//! (docs/adr/0012-simulated-cluster.md).
+//! The seam between the rims and the machine: locks, waits, threads, sleep and time, as in `std`. On a thread
+//! of a [`Simulation`] the same calls go there: one of its threads runs at a time, and its time passes only
+//! while all of them wait (docs/adr/0012-simulated-cluster.md).
 
 mod channel;
 mod condvar;

@@ -45,7 +45,7 @@ impl<T: ?Sized> Mutex<T> {
     /// Waits for it.
     #[inline]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
-        match crate::is_simulated() {
+        match crate::simulation::is_simulated() {
             true => self.lock_simulated(),
             false => self.guarded(self.0.lock()),
         }

@@ -45,7 +45,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Waits until nobody writes.
     #[inline]
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
-        let taken = match crate::is_simulated() {
+        let taken = match crate::simulation::is_simulated() {
             true => self.take(sync::RwLock::try_read, sync::RwLock::read),
             false => self.0.read(),
         };
@@ -62,7 +62,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Waits until nobody reads or writes.
     #[inline]
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
-        let taken = match crate::is_simulated() {
+        let taken = match crate::simulation::is_simulated() {
             true => self.take(sync::RwLock::try_write, sync::RwLock::write),
             false => self.0.write(),
         };

@@ -111,7 +111,7 @@ pub fn sleep(time: Duration) {
 
 /// Lets others run.
 pub fn yield_now() {
-    match crate::is_simulated() {
+    match crate::simulation::is_simulated() {
         true => sleep(YIELDED),
         false => thread::yield_now(),
     }

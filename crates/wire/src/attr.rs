@@ -72,6 +72,21 @@ pub struct Attr {
     pub version: u64,
 }
 
+/// The set-group-id bit of a mode.
+const S_ISGID: u16 = 0o2000;
+
+/// Mode and group of a new file that its maker gives `mode` and `gid`. A directory with the set-group-id bit
+/// gives its group to what is made in it, and the bit to directories.
+pub fn inherited(dir: (u16, u32), kind: FileKind, (mode, gid): (u16, u32)) -> (u16, u32) {
+    let (dir_mode, dir_gid) = dir;
+    let mode = mode & 0o7777;
+    match (dir_mode & S_ISGID != 0, kind) {
+        (false, _) => (mode, gid),
+        (true, FileKind::Directory) => (mode | S_ISGID, dir_gid),
+        (true, _) => (mode, dir_gid),
+    }
+}
+
 /// A lock handed to the client inside a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
@@ -85,6 +100,15 @@ pub struct Grant {
     pub bits: u32,
     /// The resource's version at the grant (directory leases count withdrawals).
     pub version: u64,
+}
+
+/// The lease that comes with an answer about a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lease {
+    /// None: names and attributes found are true once.
+    None,
+    /// The lock that covers them; its bits say what.
+    Held(Grant),
 }
 
 /// What keeps a file's attributes valid at the client.
@@ -119,4 +143,32 @@ pub struct DirState {
     /// The lease version the reply was made at (a later withdrawal has a higher one). Zero: others
     /// are changing the directory too, so that its lease covers nothing of this reply.
     pub version: u64,
+}
+
+/// What to make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewFile {
+    /// Its id, minted by the client from its sequence.
+    pub fid: Fid,
+    /// Its kind; never [`FileKind::Symlink`] without `target`.
+    pub kind: FileKind,
+    /// Permission bits after the umask.
+    pub mode: u16,
+    /// Device number.
+    pub rdev: u32,
+    /// A symlink's target bytes.
+    pub target: Vec<u8>,
+}
+
+/// Size, blocks and mtime that a writer knows, for size on MDT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizeUpdate {
+    /// Bytes.
+    pub size: u64,
+    /// Units of 512 bytes.
+    pub blocks: u64,
+    /// Last write.
+    pub mtime: Timestamp,
+    /// The OSTs have committed all of it: with no other writer open, the size becomes strict.
+    pub committed: bool,
 }

@@ -202,7 +202,7 @@ impl Payload {
             return Err(FrameError::TooMany(self.subs.len()));
         }
         match self.frame_bytes() {
-            bytes if bytes > FRAME_BYTES_MAX => Err(FrameError::TooLarge(bytes as u64)),
+            bytes if bytes > FRAME_BYTES_MAX => Err(FrameError::too_large(bytes as u64)),
             _ => Ok(()),
         }
     }
@@ -230,8 +230,13 @@ pub enum FrameError {
     Kind(u8),
     /// With flags that mean nothing.
     Flags(u16),
-    /// Larger than `FRAME_BYTES_MAX`, as sent or once expanded.
-    TooLarge(u64),
+    /// Larger than what is taken here, `FRAME_BYTES_MAX` or less, as sent or once expanded.
+    TooLarge {
+        /// Of the frame.
+        bytes: u64,
+        /// What is taken.
+        limit: usize,
+    },
     /// More sub-messages than `FRAME_REQUESTS_MAX`.
     TooMany(usize),
     /// The header's lengths, or what stands beside them, are not what was sent.
@@ -244,6 +249,13 @@ pub enum FrameError {
     Body(&'static str),
 }
 
+impl FrameError {
+    fn too_large(bytes: u64) -> FrameError {
+        let limit = FRAME_BYTES_MAX;
+        FrameError::TooLarge { bytes, limit }
+    }
+}
+
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -254,8 +266,8 @@ impl fmt::Display for FrameError {
             FrameError::Version(v) => write!(f, "protocol version {v}, expected {VERSION}"),
             FrameError::Kind(kind) => write!(f, "unknown frame kind {kind}"),
             FrameError::Flags(flags) => write!(f, "unknown flags {flags:#06x}"),
-            FrameError::TooLarge(bytes) => {
-                write!(f, "{bytes} bytes, over the limit of {FRAME_BYTES_MAX}")
+            FrameError::TooLarge { bytes, limit } => {
+                write!(f, "{bytes} bytes, over the limit of {limit}")
             }
             FrameError::TooMany(count) => {
                 write!(
@@ -319,8 +331,12 @@ pub fn lengths(header: &[u8], frame_bytes_max: usize) -> Result<Lengths, FrameEr
     raw.check()?;
     let (body, bulk) = (raw.body_bytes.get(), raw.bulk_bytes.get());
     let total = HEADER_BYTES as u64 + u64::from(body) + u64::from(bulk);
-    if total > frame_bytes_max.min(FRAME_BYTES_MAX) as u64 {
-        return Err(FrameError::TooLarge(total));
+    let limit = frame_bytes_max.min(FRAME_BYTES_MAX);
+    if total > limit as u64 {
+        return Err(FrameError::TooLarge {
+            bytes: total,
+            limit,
+        });
     }
     Ok(Lengths {
         body: body as usize,
@@ -518,7 +534,7 @@ fn expand(compact: &[u8]) -> Result<Vec<u8>, FrameError> {
         .ok_or(FrameError::Body("no length of the compact body"))?;
     let len = u32::from_le_bytes(*len) as usize;
     if HEADER_BYTES + len > FRAME_BYTES_MAX {
-        return Err(FrameError::TooLarge(len as u64));
+        return Err(FrameError::too_large((HEADER_BYTES + len) as u64));
     }
     match lz4_flex::block::decompress(block, len) {
         Ok(plain) if plain.len() == len => Ok(plain),

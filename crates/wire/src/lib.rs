@@ -6,12 +6,16 @@ pub mod attr;
 pub mod codec;
 pub mod frame;
 pub mod handshake;
+pub mod hash;
 pub mod mdt;
 pub mod mgs;
 pub mod opcode;
+mod open;
 mod operations;
 pub mod ost;
 pub mod page;
+pub mod shape;
+pub mod update;
 
 pub use attr::{Attr, Cover, DirState, FileKind, Grant, Node, SizeState};
 pub use codec::{DecodeError, UNCHANGED, decode, encode, status_from, status_of};

@@ -1,11 +1,14 @@
 //! Requests to a metadata target, and their replies.
 
-use base::{BootEpoch, Fid, LockHandle, Name, SequenceRange, Timestamp};
+use base::{BootEpoch, Fid, FsError, LockHandle, Name, SequenceRange, Timestamp, Transno};
 use serde::{Deserialize, Serialize};
 
-use crate::attr::{DirState, FileKind, Grant, Node};
+use crate::attr::{DirState, Grant, Node};
+pub use crate::attr::{Lease, NewFile, SizeUpdate};
+pub use crate::open::{Access, OpenHandle, WriteTicket};
 use crate::operations::operations;
 pub use crate::page::{DirEntry, Page};
+use crate::update::{Change, LeasedDir, UpdateNote};
 
 /// Who asks: the kernel's view of the calling process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -14,23 +17,6 @@ pub struct Caller {
     pub uid: u32,
     /// File system group id.
     pub gid: u32,
-}
-
-/// An open file, as the MDT names it for one client. Zero: not registered there.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
-pub struct OpenHandle(pub u64);
-
-/// What a file is opened for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Access {
-    /// Reading.
-    pub read: bool,
-    /// Writing.
-    pub write: bool,
-    /// Executing: no writer may be there, none may come.
-    pub exec: bool,
 }
 
 /// Whether a client that opens a file has it open already. On the wire two booleans: whether it has, and
@@ -80,15 +66,6 @@ impl TryFrom<(bool, bool)> for OpenIntent {
     }
 }
 
-/// The right to write objects of a file; each OST write carries it (hazard 21).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct WriteTicket {
-    /// The layout's generation.
-    pub layout_generation: u32,
-    /// The MDT's count of write-opens; an OST refuses what is older than a destroyed object's.
-    pub open_epoch: u64,
-}
-
 /// A time to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SetTime {
@@ -96,34 +73,6 @@ pub enum SetTime {
     Now,
     /// This time.
     At(Timestamp),
-}
-
-/// What to make.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NewFile {
-    /// Its id, minted by the client from its sequence.
-    pub fid: Fid,
-    /// Its kind; never [`FileKind::Symlink`] without `target`.
-    pub kind: FileKind,
-    /// Permission bits after the umask.
-    pub mode: u16,
-    /// Device number.
-    pub rdev: u32,
-    /// A symlink's target bytes.
-    pub target: Vec<u8>,
-}
-
-/// Size, blocks and mtime that a writer knows, for size on MDT.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SizeUpdate {
-    /// Bytes.
-    pub size: u64,
-    /// Units of 512 bytes.
-    pub blocks: u64,
-    /// Last write.
-    pub mtime: Timestamp,
-    /// The OSTs have committed all of it: with no other writer open, the size becomes strict.
-    pub committed: bool,
 }
 
 /// What a change takes from a file's mode. Nothing else but [`Privileges::Keep`] changes a directory.
@@ -403,10 +352,23 @@ pub enum Request {
         /// For what it is open.
         open: Access,
     },
+    /// Changes made under the write leases of directories, all or none -> [`Reply::Updated`], or
+    /// [`Reply::UpdateRefused`].
+    Update {
+        /// The directories: one, or two.
+        dirs: Vec<LeasedDir>,
+        /// The changes, at most `base::limits::UPDATE_CHANGES_MAX`. Their order means nothing.
+        changes: Vec<Change>,
+    },
+    /// The write lease of a directory, if it is empty and nobody else uses it -> [`Reply::WriteLease`].
+    TakeLease {
+        /// The directory.
+        dir: Fid,
+    },
 }
 
 /// Where a walk is in one directory. The levels of a walk are below each other, outermost first;
-/// the walk goes on at the last, and when that is done at the one before (hazard 28: a walk is
+/// the walk goes on at the last, and when that is done at the one before (a walk is
 /// named by directories, not by paths).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WalkLevel {
@@ -439,15 +401,6 @@ pub enum WalkOrder {
     },
 }
 
-/// The lease that comes with an answer about a directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Lease {
-    /// None: names and attributes found are true once.
-    None,
-    /// The lock that covers them; its bits say what.
-    Held(Grant),
-}
-
 /// Space and files of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Space {
@@ -463,6 +416,11 @@ pub struct Space {
     pub files_free: u64,
     /// Of an OST: one past the last byte that an object can have there.
     pub object_bytes_max: u64,
+    /// Of an OST: the same for those whose objects are on one disk. Zero: it has one of its own.
+    pub disk: u64,
+    /// Of an OST: with so many bytes that the client has written and not sent, all clients together find
+    /// space there.
+    pub unsent_max: u64,
     /// Files were removed whose space comes free in a moment: the numbers change by themselves.
     pub settling: bool,
 }
@@ -477,7 +435,12 @@ pub enum Reply {
     /// Nothing to tell.
     Done,
     /// To [`Request::AllocSequences`].
-    Sequences(SequenceRange),
+    Sequences {
+        /// The sequences.
+        range: SequenceRange,
+        /// The key by which names hash to their cookies (docs/disk.md).
+        name_key: u64,
+    },
     /// A file's attributes now.
     Node(Node),
     /// To [`Request::Lookup`].
@@ -568,6 +531,31 @@ pub enum Reply {
         /// In which order: that which was asked for, at its depth by now.
         order: WalkOrder,
     },
+    /// To [`Request::Update`].
+    Updated {
+        /// The change's number, which is the version of all files in it.
+        transno: Transno,
+        /// The server's clock. No time that the client's clock gave is later.
+        at: Timestamp,
+        /// The version of leases from then on.
+        version: u64,
+        /// What the client does not know already, in the order of the changes.
+        notes: Vec<UpdateNote>,
+    },
+    /// To [`Request::Update`]: nothing was changed.
+    UpdateRefused {
+        /// The place of the change that cannot be made.
+        change: u16,
+        /// Why.
+        error: FsError,
+    },
+    /// To [`Request::TakeLease`].
+    WriteLease {
+        /// The lock; `None`: others use the directory, it is contended, or it is not empty.
+        grant: Option<Grant>,
+        /// There is no name in it.
+        is_empty: bool,
+    },
 }
 
 /// What an MDT asks of a client, on the control lane.
@@ -654,7 +642,44 @@ impl Request {
                 | Request::Join { .. }
                 | Request::StatFs
                 | Request::PathOf { .. }
+                | Request::TakeLease { .. }
         )
+    }
+
+    /// The files and directories of which it says or asks anything. Not those where a file was seen.
+    pub fn fids(&self) -> Vec<Fid> {
+        match self {
+            Request::GetAttr { fid, .. }
+            | Request::ReadLink { fid }
+            | Request::SetAttr { fid, .. }
+            | Request::Open { fid, .. }
+            | Request::Close { fid, .. }
+            | Request::GetXattrs { fid }
+            | Request::SetXattr { fid, .. }
+            | Request::RemoveXattr { fid, .. }
+            | Request::PathOf { fid } => vec![*fid],
+            Request::Lookup { dir, .. }
+            | Request::LookupParent { dir }
+            | Request::ReadDir { dir, .. }
+            | Request::Create { dir, .. }
+            | Request::CreateNameless { dir, .. }
+            | Request::Unlink { dir, .. }
+            | Request::TakeLease { dir } => vec![*dir],
+            Request::Link { fid, dir, .. } => vec![*fid, *dir],
+            Request::Rename {
+                source_dir,
+                target_dir,
+                ..
+            } => vec![*source_dir, *target_dir],
+            Request::Walk { levels, .. } => levels.iter().map(|level| level.dir).collect(),
+            Request::Update { dirs, .. } => dirs.iter().map(|leased| leased.dir).collect(),
+            Request::AllocSequences
+            | Request::Cancel { .. }
+            | Request::Convert { .. }
+            | Request::Sync
+            | Request::Join { .. }
+            | Request::StatFs => Vec::new(),
+        }
     }
 
     /// Gives back what others may wait for, or tells again, after a restart, what the target had
@@ -663,7 +688,7 @@ impl Request {
     pub fn is_urgent(&self) -> bool {
         match self {
             Request::Cancel { .. } | Request::Convert { .. } => true,
-            Request::Close { .. } | Request::Join { .. } => true,
+            Request::Close { .. } | Request::Join { .. } | Request::Update { .. } => true,
             Request::SetAttr { under, .. } => *under != LockHandle(0),
             Request::Open { intent, .. } => intent.is_reopen(),
             _ => false,
@@ -708,4 +733,6 @@ operations! { Request:
     PathOf = "fid2path",
     Walk = "walk",
     CreateNameless = "create_nameless",
+    Update = "update",
+    TakeLease = "take_lease",
 }

@@ -169,6 +169,11 @@ fn of_files() -> Vec<mdt::Request> {
         },
         StatFs,
         PathOf { fid: FID },
+        Update {
+            dirs: Vec::new(),
+            changes: Vec::new(),
+        },
+        TakeLease { dir: FID },
     ]
 }
 
@@ -286,7 +291,7 @@ fn what_gives_back_is_urgent_and_nothing_else() {
     let urgent: Vec<_> = all.into_iter().filter(mdt::Request::is_urgent).collect();
     assert_eq!(urgent[..2], [setattr(LOCK), open(OpenIntent::Reopen)]);
     let rest: Vec<&str> = urgent[2..].iter().map(mdt::Request::name).collect();
-    assert_eq!(rest, ["close", "cancel", "convert", "mdt_join"]);
+    assert_eq!(rest, ["close", "cancel", "convert", "mdt_join", "update"]);
 
     assert_eq!(numbered(&of_ost(), ost::Request::name), ost::Request::NAMES);
     let urgent: Vec<_> = of_ost()

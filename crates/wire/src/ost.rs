@@ -199,7 +199,7 @@ pub enum Request {
         /// Its bytes will be written here, too.
         writes: bool,
         /// It was watched already, or nobody could make it longer: CR, also while clients of an earlier
-        /// boot are waited for.
+        /// boot are waited for. Where another client has it to itself by now: `TryAgain`, at once.
         again: bool,
     },
     /// The object is so long for all who watch it when this is answered -> [`Reply::Announced`]. The
@@ -230,9 +230,8 @@ pub enum Request {
         /// The watermark of the MDT.
         watermark: Watermark,
     },
-    /// How far each of the two has come, for when one of them is an older copy of what it was (an MDT
-    /// asks, now and then) -> [`Reply::Watermark`], or [`Reply::Ahead`]. A target that was further than it
-    /// is stops.
+    /// Compares how far MDT and OST have come, to find an older copy of either. An MDT asks now and then ->
+    /// [`Reply::Watermark`], or [`Reply::Ahead`]. A target that had come further than it is stops.
     Watermark {
         /// The watermark of the MDT.
         watermark: Watermark,
@@ -272,6 +271,8 @@ pub enum Reply {
     Written {
         /// The object now.
         attr: ObjectAttr,
+        /// As in [`Space`].
+        unsent_max: u64,
     },
     /// To [`Request::Append`].
     Appended {

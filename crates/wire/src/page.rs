@@ -12,8 +12,7 @@ use base::{Fid, Name};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::attr::{DirState, FileKind, Node};
-use crate::mdt::Lease;
+use crate::attr::{DirState, FileKind, Lease, Node};
 use numbers::{Malformed, Take, put};
 use prior::Prior;
 
@@ -30,6 +29,8 @@ pub struct DirEntry {
     pub kind: FileKind,
     /// Attributes, where asked for and to be had without disturbing a writer.
     pub node: Option<Node>,
+    /// The page's lease does not cover the name: a change of it is under way.
+    pub is_outside: bool,
 }
 
 /// A part of a directory, in cookie order.
@@ -43,6 +44,8 @@ pub struct Page {
     pub entries: Vec<DirEntry>,
     /// Nothing follows.
     pub end: bool,
+    /// The lease covers the list as a whole, which names there are: none of them comes or goes now.
+    pub covers_list: bool,
 }
 
 /// About what an entry takes.
@@ -50,11 +53,17 @@ const ENTRY_BYTES: usize = 48;
 /// What an entry takes at least: head, cookie, FID, length of the name and one byte of it.
 const ENTRY_BYTES_MIN: usize = 5;
 
-/// Of an entry's first byte: the kind, the bytes of the cookie less one, and whether attributes follow.
+/// Bits of an entry's first byte. They are the kind, the bytes of the cookie less one, whether attributes
+/// follow, and whether the lease does not cover the name.
 const KIND_BITS: u8 = 0b111;
 const COOKIE_SHIFT: u8 = 3;
 const HAS_NODE: u8 = 1 << 6;
-const HEAD_UNUSED: u8 = 1 << 7;
+const IS_OUTSIDE: u8 = 1 << 7;
+
+/// Of the number that counts the entries: its bits below the count.
+const COUNT_SHIFT: u32 = 2;
+const END: u64 = 1;
+const COVERS_LIST: u64 = 1 << 1;
 
 /// Of the directory and its entries; the lease is before them.
 struct Packed<'a>(&'a [u8]);
@@ -84,7 +93,9 @@ impl Page {
         let mut prior = Prior::new();
         prior.put_dir(&self.dir, &mut out);
         let count = self.entries.len() as u64;
-        put(&mut out, count << 1 | u64::from(self.end));
+        let end = if self.end { END } else { 0 };
+        let list = if self.covers_list { COVERS_LIST } else { 0 };
+        put(&mut out, count << COUNT_SHIFT | list | end);
         for entry in &self.entries {
             put_entry(&mut prior, entry, &mut out);
         }
@@ -95,8 +106,8 @@ impl Page {
         let mut take = Take(packed);
         let mut prior = Prior::new();
         let dir = prior.take_dir(&mut take)?;
-        let count = take.number()?;
-        let (count, end) = ((count >> 1) as usize, count & 1 != 0);
+        let number = take.number()?;
+        let count = (number >> COUNT_SHIFT) as usize;
         if count > PAGE_ENTRIES_MAX || count > take.0.len() / ENTRY_BYTES_MIN {
             return Err(Malformed("a page of more entries than there can be"));
         }
@@ -109,7 +120,8 @@ impl Page {
                 lease,
                 dir,
                 entries,
-                end,
+                end: number & END != 0,
+                covers_list: number & COVERS_LIST != 0,
             }),
             _ => Err(Malformed("bytes left over behind a page")),
         }
@@ -120,7 +132,8 @@ fn put_entry(prior: &mut Prior, entry: &DirEntry, out: &mut Vec<u8>) {
     let step = entry.cookie.wrapping_sub(prior.cookie);
     let step_bytes = (8 - step.leading_zeros() / 8).max(1) as u8;
     let has_node = if entry.node.is_some() { HAS_NODE } else { 0 };
-    out.push(entry.kind as u8 | (step_bytes - 1) << COOKIE_SHIFT | has_node);
+    let outside = if entry.is_outside { IS_OUTSIDE } else { 0 };
+    out.push(entry.kind as u8 | (step_bytes - 1) << COOKIE_SHIFT | has_node | outside);
     out.extend_from_slice(&step.to_le_bytes()[..usize::from(step_bytes)]);
     let name = entry.name.as_bytes();
     // A name has 255 bytes at most.
@@ -136,9 +149,6 @@ fn put_entry(prior: &mut Prior, entry: &DirEntry, out: &mut Vec<u8>) {
 fn take_entry(prior: &mut Prior, take: &mut Take<'_>) -> Result<DirEntry, Malformed> {
     let head = take.byte()?;
     let kind = prior::kind(head & KIND_BITS)?;
-    if head & HEAD_UNUSED != 0 {
-        return Err(Malformed("an entry of no known form"));
-    }
     let mut step = [0; 8];
     let step_bytes = usize::from(head >> COOKIE_SHIFT & 7) + 1;
     step[..step_bytes].copy_from_slice(take.slice(step_bytes)?);
@@ -157,5 +167,6 @@ fn take_entry(prior: &mut Prior, take: &mut Take<'_>) -> Result<DirEntry, Malfor
         fid,
         kind,
         node,
+        is_outside: head & IS_OUTSIDE != 0,
     })
 }

@@ -1,5 +1,5 @@
-//! Holds a history against what one local file system could have answered. Each object on its own,
-//! for a history is linearizable where that of each object is.
+//! Compares a history with the answers that one local file system could have given. Each object is checked on
+//! its own, for a history is linearizable if that of each object is.
 
 mod directories;
 mod errors;

@@ -1,5 +1,5 @@
-//! Calls as data: what was called by whom and when, and what came of it. As text, one word each, so that
-//! a process can write them down and a person can read them.
+//! Calls as data: caller, call, times and result. As text, one word each, so that a process can write them
+//! down and a person can read them.
 
 use std::fmt;
 use std::str::FromStr;

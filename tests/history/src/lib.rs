@@ -1,6 +1,6 @@
-//! A history checker. Processes on several mounts make calls (`programs`) while things fail; each call
-//! is stamped at its begin and its end (`event`), and the whole history is held against what one local
-//! file system could have answered (`check`). A violation comes with the calls that contradict it.
+//! A history checker. Processes on several mounts make calls (`programs`) under faults; each call is stamped
+//! at its begin and its end (`event`), and the whole history is compared with one local file system
+//! (`check`). A violation comes with the calls that contradict it.
 
 pub mod check;
 pub mod clock;

@@ -1,5 +1,5 @@
-//! Outages: a mount is evicted, or its process dies and nobody takes over. From when to when the calls of
-//! that mount are excused, and which error numbers.
+//! Outages: a mount is evicted, or its process dies without a successor. They name the time in which calls of
+//! that mount are excused, and the error numbers.
 
 /// What ended what the mount had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

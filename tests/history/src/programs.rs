@@ -1,4 +1,4 @@
-//! What each process does: one call after the other on objects that all processes share, from a seed.
+//! The programs of the processes: one call after the other on objects that all processes share, from a seed.
 
 mod blocks;
 mod directories;

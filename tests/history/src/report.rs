@@ -1,4 +1,4 @@
-//! Violations for people: the calls that contradict each other with their times, and what ran beside.
+//! Violations for people: the calls that contradict each other with their times, and the calls beside them.
 
 use std::fmt::Write;
 

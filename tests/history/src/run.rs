@@ -1,4 +1,4 @@
-//! Runs of processes on the mounts of a cluster: starts them, ends them, and judges what they were told.
+//! Runs of processes on the mounts of a cluster: starts them, ends them, and checks their histories.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;

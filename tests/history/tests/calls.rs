@@ -1,5 +1,5 @@
-//! Calls of many processes on three mounts, whatever fails and however busy the machine is, are those that
-//! one local file system could have answered.
+//! Calls of many processes on three mounts, under any fault and load, are those that one local file system
+//! could have answered.
 // SEMANTICS: cache.names, cache.attributes, cache.pages, op.append, op.rename, op.mmap, crash.server
 // SEMANTICS: crash.mount, crash.full
 
@@ -129,11 +129,12 @@ impl Plan {
 /// So many run beside, where the machine is to be busy.
 const BUSY: u64 = 6;
 
-/// What of SEMANTICS is kept: all but this, of which the long runs tell.
+/// What of SEMANTICS is kept: all but this. `GLINT_HISTORY_KINDS` names others.
 fn all_but(not_yet: &[Kind]) -> Vec<Kind> {
     let all = Kind::all().into_iter();
     all.filter(|kind| !not_yet.contains(kind)).collect()
 }
+
 #[test]
 fn calls_without_faults_are_those_of_one_file_system() {
     let plan = Plan::of(&[], 0, 20);
@@ -159,7 +160,9 @@ macro_rules! soaks {
             #[test]
             #[ignore = "soak: half an hour"]
             fn $name() {
-                Plan::of(&$faults, BUSY, SOAK).run();
+                // SEMANTICS: op.lseek
+                let kinds = all_but(&[Kind::End]);
+                Plan::of(&$faults, BUSY, SOAK).of_kinds(&kinds).run();
             }
         )*
     };

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The path of `glint`, built with this test's profile into its target directory if it is not there;
-/// or what `GLINT_BINARY` says, to test another build.
+/// The path of `glint`: `GLINT_BINARY`, to test another build, or the one of this test's profile, built if it
+/// is not there.
 pub fn glint() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| match std::env::var_os("GLINT_BINARY") {

@@ -1,4 +1,5 @@
-//! What goes wrong with a cluster while programs work on it, for up to a second or two each.
+//! Faults of a cluster while programs work on it: kills, cuts, frozen processes, a full disk, for up to a
+//! second or two each.
 
 use std::fs::{File, remove_file};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What a cluster is made of, where it is not the usual.
+//! The directories, processes and links of a cluster, for tests that need other ones than usual.
 
 use std::path::Path;
 use std::sync::Arc;

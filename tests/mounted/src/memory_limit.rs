@@ -59,8 +59,8 @@ impl Drop for MemoryLimit {
     }
 }
 
-/// Where groups with memory limits are made, and the file that holds a limit there: in the one
-/// hierarchy of today, or in that of memory alone.
+/// Where groups with memory limits are made, and the file that holds a limit there: in the unified hierarchy,
+/// or in that of memory.
 fn hierarchy() -> (PathBuf, &'static str) {
     let (unified, memory) = (
         Path::new("/sys/fs/cgroup"),

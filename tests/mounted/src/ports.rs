@@ -1,4 +1,5 @@
-//! Ports that nobody else takes, for what must listen at the same address again, or before it does.
+//! Ports that no other process takes, for servers that must listen at the same address again, or at one known
+//! before they start.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering};

@@ -1,4 +1,4 @@
-//! Programs of others, run with a deadline.
+//! Programs that are not ours, run with a deadline.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;

@@ -1,5 +1,5 @@
-//! What clients send to servers, seen from outside: packets on the loopback interface of a network of
-//! one's own, put together to frames again (docs/wire.md).
+//! Messages from clients to servers, seen from outside: packets on the loopback interface of a test's own
+//! network, put together to frames again (docs/wire.md).
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};

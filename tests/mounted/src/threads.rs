@@ -1,4 +1,4 @@
-//! What threads of processes wait for, from `/proc`.
+//! The calls in which threads of processes wait, from `/proc`.
 
 use std::fmt::Write;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Conformance tests of others, which `make tools` installs.
+//! Conformance tests that are not ours, which `make tools` installs.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Ends what hangs. The mounts of a call that takes too long are killed, so that the call returns
-//! and its test fails instead of waiting for ever.
+//! The watchdog: kills the mounts of a call that takes too long. The call then returns, and its test fails
+//! instead of waiting for ever.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

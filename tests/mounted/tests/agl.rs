@@ -1,5 +1,5 @@
-//! Sizes that only OSTs know, ahead of who stats in listing order: right, few requests, and no writer
-//! is disturbed.
+//! Sizes that only OSTs know, fetched ahead of a process that stats in listing order: exact, in few requests,
+//! and without disturbing a writer.
 // SEMANTICS: op.stat
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
@@ -33,8 +33,8 @@ fn bytes(number: u64) -> Vec<u8> {
     vec![b'x'; number as usize % 97 + 10]
 }
 
-/// Files in a new directory `dir` of mount 0 that are closed, open again for writing, and written to:
-/// their maker holds them no longer for itself, and the MDT does not know their sizes.
+/// Files in a new directory `dir` of mount 0 that were closed, opened again for writing, and written to.
+/// Mount 0 no longer holds them exclusively, and the MDT does not know their sizes.
 fn open_and_written(cluster: &Cluster) -> Vec<File> {
     let resource = nix::sys::resource::Resource::RLIMIT_NOFILE;
     let (_, most) = nix::sys::resource::getrlimit(resource).unwrap();
@@ -232,7 +232,6 @@ fn what_a_killed_writer_leaves_is_listed_in_few_requests() {
     cluster.kill_mount(0);
     // Waits for the locks of the dead one. The OST may give it up before the MDT does, and as long as
     // that keeps its locks, a listing shows names alone.
-    // It stays open: a close that crossed the listing would change the directory beneath it.
     let open = cluster.timed("evicting", || {
         while clients(&cluster) == before {
             thread::sleep(Duration::from_millis(20));
@@ -248,7 +247,13 @@ fn what_a_killed_writer_leaves_is_listed_in_few_requests() {
     drop(files);
     let cold = cluster.mount();
     let dir = cluster.root(cold).join("dir");
-    let sent = cluster.requests(cold, "ls -l of what is left", || list(&dir, written));
+    let sent = cluster.requests(cold, "ls -l of what is left", || {
+        thread::scope(|scope| {
+            // Its close crosses the listing.
+            scope.spawn(move || drop(open));
+            list(&dir, written);
+        });
+    });
     let stats = cluster.stats(cold);
     assert!(sent <= FILES / 20, "{sent} requests: {stats}");
     let again = cluster.requests(cold, "again", || list(&dir, written));
@@ -256,7 +261,6 @@ fn what_a_killed_writer_leaves_is_listed_in_few_requests() {
         again <= 5,
         "{again} for those that began it, which nothing covers"
     );
-    drop(open);
 }
 
 /// Processes that have files of `dir` open, each those of seven numbers from one of `firsts` on, and
@@ -288,8 +292,8 @@ fn writers(dir: &Path, firsts: impl Iterator<Item = u64>) -> Vec<Child> {
     begun
 }
 
-/// After a restart a writer sends what was not durable without a lock, which is refused where
-/// somebody else has one. The process that lists its files at that moment takes none.
+/// After a restart a writer sends undurable bytes without a lock, which is refused where another client has
+/// one. A process that lists the files at that moment takes no lock.
 #[test]
 fn a_listing_after_a_restart_takes_no_writers_bytes() {
     const FILES: u64 = 56;

@@ -1,4 +1,4 @@
-//! What programs see of times, holes and groups, on one mount and from another.
+//! Times, holes and groups of files, as programs see them on one mount and from another.
 // SEMANTICS: op.atime, op.lseek, who.groups
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

@@ -1,4 +1,4 @@
-//! What is too long, too big or too many is refused with its own error, and breaks nothing.
+//! Values that are too long, too big or too many: each is refused with its own error, and breaks nothing.
 // SEMANTICS: op.lookup, op.symlink, op.xattr, op.write, op.truncate, op.open, op.link
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

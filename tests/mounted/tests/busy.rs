@@ -1,5 +1,5 @@
-//! What one mount has just done to a file, as another sees it at once. Its ctime, that it is not
-//! written or executed any more, its space when it is gone; and what no OST can hold.
+//! Effects of one mount's calls that another mount sees at once. A file's ctime, the end of a use for writing
+//! or execution, space after a removal; also sizes that no OST can hold.
 // SEMANTICS: op.stat, op.open, op.exec, op.statfs, op.write, op.truncate
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
@@ -166,6 +166,7 @@ fn what_the_disk_of_the_ost_cannot_hold_is_refused_at_the_call() {
     let keep = FallocateFlags::FALLOC_FL_KEEP_SIZE;
     is_too_big(fallocate(&file, keep, LIMIT as i64, 4096).map_err(io::Error::from));
     assert_eq!(fs::metadata(&path).unwrap().len(), 5);
+    assert_eq!(file.write_at(b"too much", LIMIT - 4).unwrap(), 4);
     file.write_all_at(b"last", LIMIT - 4).unwrap();
     file.sync_all().unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len(), LIMIT);

@@ -1,4 +1,5 @@
-//! Stored records that are no longer what was written.
+//! Stored records and bytes that are damaged or missing: never served, reported by name, and older copies of
+//! targets.
 // SEMANTICS: crash.damage
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

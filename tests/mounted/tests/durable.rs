@@ -1,5 +1,5 @@
-//! What is durable when a call returns, what that costs, and what a crash leaves of files that were
-//! replaced. Mounts are not supervised: their processes take along what they had not sent.
+//! Durability when a call returns, its cost in requests, and the state of replaced files after a crash.
+//! Mounts are not supervised: their processes take unsent changes along.
 // SEMANTICS: op.fsync, op.write, op.append, op.rename, op.close, crash.mount
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

@@ -1,4 +1,4 @@
-//! Mounts that hang while they hold what others want.
+//! Mounts that hang while they hold locks that other mounts need.
 // SEMANTICS: crash.eviction
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

@@ -1,4 +1,4 @@
-//! Servers far away: what many files cost must not be a round trip for each.
+//! Servers far away: work on many files must not cost a round trip for each.
 // SEMANTICS: crash.mount, op.sync
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

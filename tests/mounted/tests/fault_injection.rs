@@ -1,6 +1,5 @@
-//! Programs that people use, at work on two mounts while servers die, everybody freezes now and
-//! then, the network fails and the disk is full. What they made is compared with what they make
-//! elsewhere.
+//! Programs that people use, at work on two mounts under faults: servers die, processes freeze, the network
+//! fails and the disk is full. Their results are compared with those of a local run.
 // SEMANTICS: crash.server, crash.mount, crash.full
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
@@ -15,8 +14,8 @@ use std::time::Duration;
 
 use base::SeededRng;
 use mounted::{
-    Cluster, FaultInjection, FaultKind, Layout, SmallDisk, Work, count, in_own_network, run, seed,
-    tool,
+    Cluster, FaultInjection, FaultKind, Layout, SmallDisk, Work, count, git_repository,
+    in_own_network, run, seed, tool,
 };
 
 /// What the servers have, so that it can be filled.
@@ -36,25 +35,17 @@ cp -r tree copy
 diff -r --no-dereference tree copy
 ";
 
-/// Commits have the same names wherever and whenever they are made.
-const GIT: &str = "
+/// A repository, and its commits as the result. They have the same names wherever and whenever they are made.
+fn git() -> String {
+    let made = git_repository(40, 4);
+    format!(
+        "
 export GIT_AUTHOR_DATE='@1700000000 +0000' GIT_COMMITTER_DATE='@1700000000 +0000'
-git init -q -b main repo
-cd repo
-git config user.name me
-git config user.email me@example.org
-for i in $(seq 1 40); do mkdir -p dir$((i % 7)); echo content $i > dir$((i % 7))/file$i; done
-git add .
-git commit -q -m first
-for i in $(seq 1 4); do echo more $i >> dir1/file1; git commit -q -am \"change $i\"; done
-git gc -q
-git fsck --full
-test -z \"$(git status --porcelain)\"
-cd ..
-git clone -q repo copy
-diff -r -x .git repo copy
+{made}
 git -C copy log --format='%H %T' > result
-";
+"
+    )
+}
 
 const SQLITE: &str = "
 sqlite3 db 'create table t (number integer, text text);'
@@ -156,10 +147,11 @@ type Running = Vec<(&'static str, Work<u64>)>;
 /// Starts all of them, on one mount or the other.
 fn start_programs(cluster: &Cluster, place: &Arc<Place>) -> Running {
     make_tree(&place.local);
+    let git = git();
     let fsx = FSX.replace("FSX", &tool("fsx").display().to_string());
     let programs = [
         ("tar", TAR),
-        ("git", GIT),
+        ("git", &*git),
         ("sqlite", SQLITE),
         ("fsx", &*fsx),
     ];

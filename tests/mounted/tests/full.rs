@@ -7,10 +7,11 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use mounted::{Cluster, SmallDisk};
+use mounted::{Cluster, SmallDisk, glint};
 
 const MIB: usize = 1 << 20;
 /// The small disk.
@@ -92,6 +93,34 @@ fn restarted_clean(cluster: &mut Cluster, mounts: usize) -> usize {
     cluster.mount()
 }
 
+/// However much is sent at once.
+#[test]
+fn a_file_that_does_not_fit_takes_what_space_there_is() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: only root can mount a small disk");
+        return;
+    }
+    // On ext4 some space comes free when the rest of the file is cut off.
+    let disk = SmallDisk::in_memory(DISK);
+    let mut cluster = Cluster::start_at(&[(None, "mgs,mdt"), (Some(disk.path()), "ost")]);
+    let number = cluster.mount();
+    let root = cluster.root(number).to_owned();
+    let path = root.join("large");
+    cluster.timed("filling", || {
+        let file = File::create(&path).unwrap();
+        let data = vec![7; DISK as usize];
+        let written = file.write_all_at(&data, 0).and_then(|()| file.sync_all());
+        assert!(written.is_err_and(|error| is_full(&error)));
+    });
+    let space = nix::sys::statvfs::statvfs(&root).unwrap();
+    let left = space.blocks_available() * space.fragment_size();
+    assert!(left < MIB as u64 / 2, "{left} bytes are left");
+    let found = fs::read(&path).unwrap();
+    assert!(found.len() > DISK as usize / 2, "{} bytes", found.len());
+    assert!(found.iter().all(|byte| *byte == 7));
+    restarted_clean(&mut cluster, 1);
+}
+
 #[test]
 fn a_full_ost_says_so_and_goes_on_when_there_is_space() {
     on_small_disks(DISK, |disk| {
@@ -155,9 +184,62 @@ fn what_does_not_fit_is_never_lost_in_silence() {
     });
 }
 
+/// Small files, too, that are closed and not synced: the one that does not fit says so, also long after
+/// others did not.
+#[test]
+fn files_that_were_closed_without_an_error_are_there() {
+    on_small_disks(DISK, |disk| {
+        let mut cluster = Cluster::start_at(&[(None, "mgs,mdt"), (Some(disk.path()), "ost")]);
+        let roots = [0, 1].map(|_| {
+            let number = cluster.mount();
+            cluster.root(number).to_owned()
+        });
+        let here = &roots[0];
+        let data = chunk(5, 0);
+        let mut kept = Vec::new();
+        let mut write = |number: usize| {
+            let name = format!("{number}");
+            let len = [MIB, 3_000, 200_000][number % 3];
+            let file = File::create(here.join(&name)).unwrap();
+            let written = file.write_all_at(&data[..len], 0);
+            match written.and_then(|()| nix::unistd::close(file).map_err(io::Error::from)) {
+                Ok(()) => kept.push((name, len)),
+                Err(error) => assert!(is_full(&error), "{error}"),
+            }
+        };
+        cluster.timed("writing more files than fit", || {
+            (0..240).for_each(&mut write);
+        });
+        cluster.timed("writing more, one by one", || {
+            for number in 240..246 {
+                write(number);
+                sleep(Duration::from_millis(700));
+            }
+        });
+        assert!((60..240).contains(&kept.len()), "{} files", kept.len());
+        let synced = Command::new(glint())
+            .args(["fs", "sync"])
+            .arg(here)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&synced.stderr);
+        assert!(synced.status.success(), "{said}");
+        cluster.timed("looking at all", || {
+            for (name, len) in &kept {
+                for root in &roots {
+                    let found = fs::read(root.join(name)).unwrap();
+                    assert!(found == data[..*len], "{name}: {} of {len}", found.len());
+                }
+            }
+        });
+        restarted_clean(&mut cluster, 2);
+    });
+}
+
 /// A copy that does not fit: the first error, if any, of a write or of the sync at its end.
 fn copy(path: &Path, chunks: usize) -> io::Result<()> {
-    let file = File::create(path)?;
+    let mut how = File::options();
+    let file = how.write(true).create(true).truncate(false).open(path)?;
     for number in 0..chunks {
         file.write_all_at(&chunk(9, number), (number * MIB) as u64)?;
     }
@@ -187,8 +269,11 @@ fn a_file_that_does_not_fit_ends_where_the_space_did() {
         for round in 0..3 {
             let [here, there] = roots.each_ref().map(|root| root.join(format!("{round}")));
             cluster.timed_for(MAKING_SPACE, "a copy", || {
+                // What the round before had removed takes space for a moment.
+                succeeds_soon("a part of a copy", || copy(&here, 32));
                 let refused = copy(&here, 100);
-                assert!(refused.is_err_and(|error| is_full(&error)));
+                let is_refused = refused.as_ref().is_err_and(is_full);
+                assert!(is_refused, "{refused:?}");
                 let fit = holds_what_fit(&here);
                 assert!((16..64).contains(&fit), "{fit} MiB");
                 assert_eq!(holds_what_fit(&there), fit);
@@ -246,6 +331,45 @@ fn take_all(disk: &SmallDisk) -> PathBuf {
         }
     }
     path
+}
+
+/// Of many files with losses, too, those that were removed are not told of.
+#[test]
+fn what_is_lost_of_files_that_are_gone_is_not_told() {
+    const FILES: usize = 40;
+    const LOST: &str = "could not be written";
+    on_small_disks(DISK, |disk| {
+        let mut cluster = Cluster::start_at(&[(None, "mgs,mdt"), (Some(disk.path()), "ost")]);
+        let mount = cluster.mount();
+        cluster.set_param(mount, "dirty_age_ms", 60_000);
+        let root = cluster.root(mount).to_owned();
+        for kept in [0, 1] {
+            let path = |number: usize| root.join(format!("{kept}.{number}"));
+            (0..FILES).for_each(|number| fs::write(path(number), &chunk(1, 0)[..50_000]).unwrap());
+            let others = take_all(&disk);
+            cluster.set_param(mount, "dirty_age_ms", 10);
+            // Those that come first may find space that was given out before.
+            let lost = || cluster.said(mount).matches(LOST).count();
+            let start = Instant::now();
+            while lost() < (kept + 1) * (FILES - 10) {
+                assert!(start.elapsed() < MAKING_SPACE, "{} files are lost", lost());
+                sleep(Duration::from_millis(10));
+            }
+            (0..FILES - kept).for_each(|number| fs::remove_file(path(number)).unwrap());
+            let synced = Command::new(glint())
+                .args(["fs", "sync"])
+                .arg(&root)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&synced.stderr);
+            assert_eq!(synced.status.success(), kept == 0, "{said}");
+            assert_eq!(said.contains("1 file is lost"), kept == 1, "{said}");
+            assert_eq!(said.contains("1.39 (no space left)"), kept == 1, "{said}");
+            fs::remove_file(others).unwrap();
+            cluster.set_param(mount, "dirty_age_ms", 60_000);
+        }
+        restarted_clean(&mut cluster, 1);
+    });
 }
 
 /// Everything is on one disk, and others take the last byte of it. Changes go on, from the space
@@ -330,9 +454,9 @@ fn names_and_data_fill_one_disk_together() {
     });
 }
 
-/// Others take the last bytes again and again, and give them back, and the server is killed in the
-/// midst of commits that found no space: what was acknowledged as durable is there, and once there is
-/// space all goes on by itself.
+/// Others take the last bytes again and again, and give them back; the server is killed in the midst of
+/// commits that found no space. All that was acknowledged as durable is there, and once there is space all
+/// goes on by itself.
 #[test]
 fn kills_on_a_disk_that_is_now_full_and_now_not() {
     on_small_disks(DISK, |disk| {

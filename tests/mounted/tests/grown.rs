@@ -1,5 +1,5 @@
-//! What another mount adds to a file is there for every call, also for those that do not ask how long
-//! the file is.
+//! Bytes that another mount adds to a file are there for every call, also for those that do not ask for its
+//! length.
 // SEMANTICS: op.read, op.append, op.mmap
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

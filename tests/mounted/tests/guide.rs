@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 
 use mounted::glint;
 
-/// How a page's commands find a machine of their own: empty directories, two addresses, no mount but theirs.
-/// `make` only says what it would do, and cargo runs examples that are built already: both would build for
-/// long, and this test is a part of what `make test` does.
+/// Gives a page's commands a machine of their own: empty directories, two addresses, no other mounts.
+/// Building would take long, and this test is a part of `make test`. So `make` only prints its commands, and
+/// `cargo` runs examples that are built already.
 const MACHINE: &str = r#"
 set -eu
 awk '$3 == "fuse.glint" { print $2 }' /proc/mounts | while read -r other; do umount --lazy "$other"; done

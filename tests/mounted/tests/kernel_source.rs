@@ -1,4 +1,4 @@
-//! The kernel's source, as Debian packages it, unpacked while those who serve the mount are killed, stand
+//! The kernel's source, as Debian packages it, unpacked while servers and mount processes are killed, stand
 //! still, or cannot reach each other.
 // SEMANTICS: crash.server, crash.mount
 

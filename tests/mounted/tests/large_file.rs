@@ -1,6 +1,5 @@
-//! One large file written in streams and in patches, read in order and truncated through two mounts
-//! by turns. What is sent from the cache as it lies, what passes page caches, what is read far
-//! ahead.
+//! One large file written in streams and in patches, read in order and truncated through two mounts by turns.
+//! Writes go from the cache without a copy, reads and writes pass page caches, and read-ahead is long.
 // SEMANTICS: op.read, op.write, op.truncate, op.fsync, cache.pages
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

@@ -1,4 +1,4 @@
-//! An answer that is digested late: its thread gets no processor. Alone in its program, for it takes one
+//! An answer that is digested late, as its thread gets no processor. Alone in its program, for it takes one
 //! from all others.
 // SEMANTICS: op.rename, cache.names
 
@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -45,13 +45,14 @@ fn hold_up(processor: usize) {
     busy.status().unwrap();
 }
 
-/// Who was told where a name leads may digest that long after another mount has moved it.
-#[test]
-fn a_directory_is_not_believed_to_be_where_a_late_reader_was_told() {
-    let cluster = Cluster::with_mounts(2);
-    let [here, there] = [0, 1].map(|mount| cluster.root(mount).join("dir"));
+/// Rounds in which a move takes longer than an answer is held up, at most. On a busy machine some do.
+const ROUNDS: usize = 20;
+
+/// Another mount moves a directory whose name a reader was just told. Whether the reader digested that after
+/// the move only.
+fn is_digested_late(cluster: &Cluster, [here, there]: &[PathBuf; 2]) -> bool {
     cluster.timed("preparing", || {
-        fs::create_dir(&there).unwrap();
+        fs::create_dir(there).unwrap();
         fs::create_dir(there.join("moved")).unwrap();
         assert!(inode(&here.join("moved")).is_some());
         // The kernel keeps the name, and asks before it uses it.
@@ -71,16 +72,30 @@ fn a_directory_is_not_believed_to_be_where_a_late_reader_was_told() {
         thread::sleep(BEGUN / 3);
         cluster.rule(MDT, "stop slow");
         thread::sleep(BEGUN / 3);
-        assert!(!late.is_finished());
         fs::rename(there.join("moved"), there.join("elsewhere")).unwrap();
-        assert!(!late.is_finished(), "the move took too long");
+        let is_late = !late.is_finished();
         late.join().unwrap();
+        is_late
+    })
+}
+
+/// Who was told where a name leads may digest that long after another mount has moved it.
+#[test]
+fn a_directory_is_not_believed_to_be_where_a_late_reader_was_told() {
+    let cluster = Cluster::with_mounts(2);
+    let is_met = (0..ROUNDS).any(|round| {
+        let name = format!("dir{round}");
+        let dirs = [0, 1].map(|mount| cluster.root(mount).join(&name));
+        let is_late = is_digested_late(&cluster, &dirs);
+        let [here, there] = &dirs;
+        cluster.timed("looking", || {
+            assert_eq!(inode(&here.join("moved")), None);
+            assert_eq!(
+                inode(&here.join("elsewhere")),
+                inode(&there.join("elsewhere"))
+            );
+        });
+        is_late
     });
-    cluster.timed("looking", || {
-        assert_eq!(inode(&here.join("moved")), None);
-        assert_eq!(
-            inode(&here.join("elsewhere")),
-            inode(&there.join("elsewhere"))
-        );
-    });
+    assert!(is_met, "each move took too long");
 }

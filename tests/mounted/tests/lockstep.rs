@@ -1,5 +1,5 @@
-//! A directory that is listed while others write to its files, step by step: what it costs with
-//! prefetch and without is counted exactly.
+//! A directory that is listed while others write to its files, step by step. Requests with prefetch and
+//! without are counted exactly.
 // SEMANTICS: op.stat, op.walk, cache.attributes
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
@@ -41,8 +41,8 @@ fn size_of(writers: &[Writer], name: &str) -> u64 {
 
 /// Free space, which is asked of the servers now and then.
 const SPACE: [&str; 2] = ["statfs", "ost_statfs"];
-/// That, and what is asked about the directory itself by its path: once or twice in a listing beside
-/// which its names change, with prefetch as without.
+/// Those, and requests about the directory itself by its path: one or two in a listing whose names change,
+/// with and without prefetch.
 const BUT_PAGES: [&str; 4] = ["statfs", "ost_statfs", "lookup", "getattr"];
 
 /// What the lister asks servers beside `by_the_way`, each question of a message, and frames.
@@ -120,8 +120,7 @@ fn no_dearer_than_without(writers: usize) {
     );
 }
 
-/// Names made and removed between reads of a long list, so that each page of it may be one of a list
-/// that is no more.
+/// Makes and removes names between reads of a long list, so that each page may come from an outdated list.
 fn cost_beside_makers(makers: usize, prefetch: bool) -> [u64; 2] {
     let mut cluster = Cluster::with_mounts(2);
     let dirs = [0, 1].map(|mount| cluster.root(mount).join("dir"));

@@ -1,4 +1,4 @@
-//! One process that serves and mounts, with less memory than what is written through it.
+//! One process that serves and mounts, with less memory than the bytes written through it.
 // SEMANTICS: op.mmap
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

@@ -1,5 +1,5 @@
-//! One file written and read in every way at once, by two threads, two processes and two mounts, each
-//! of which owns some of the bytes of every page.
+//! One file written and read in every way at once, by two threads, two processes and two mounts. Each owns
+//! some bytes of every page.
 // SEMANTICS: op.read, op.write, op.append, op.mmap, op.truncate, op.fallocate, cache.pages
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

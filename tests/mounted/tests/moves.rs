@@ -1,4 +1,4 @@
-//! Names that move while the kernel is still to forget what they led to.
+//! Names that move while the kernel must still forget the files behind them.
 // SEMANTICS: op.rename, cache.names
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
@@ -9,7 +9,9 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use mounted::Cluster;
+use base::{Rng, SeededRng};
+use mounted::{Cluster, Work, seed};
+use nix::unistd::{chown, getegid, geteuid};
 
 const MDT: &str = "mdt.glint-MDT0";
 /// Until a call is known to wait in the kernel or at the server.
@@ -19,9 +21,9 @@ fn inode(path: &Path) -> Option<u64> {
     fs::symlink_metadata(path).map(|stat| stat.ino()).ok()
 }
 
-/// Moves `moved` to `target` on one mount while the kernel's lock on their directory is held by a
-/// call that waits for the server, and with it the forgetting of `moved`, which another mount has
-/// put something else in place of meanwhile.
+/// Moves `moved` to `target` on one mount, after another mount has replaced `moved`. Meanwhile a call that
+/// waits for the server holds the kernel's lock on their directory, so that the kernel cannot forget the old
+/// `moved`.
 fn move_what_was_replaced(directories: bool) {
     let cluster = Cluster::with_mounts(2);
     let [here, there] = [0, 1].map(|mount| cluster.root(mount).join("dir"));
@@ -105,4 +107,37 @@ fn an_open_file_has_attributes_while_its_name_is_forgotten() {
         creating.join().unwrap();
     });
     cluster.rule(MDT, "stop slow");
+}
+
+/// A name of a file that has another one is removed by another mount. A thread that was told before to look
+/// names up once more does not believe it either.
+#[test]
+fn a_link_that_another_mount_removed_leads_nowhere() {
+    const THREADS: u64 = 4;
+    const ROUNDS: u64 = 100;
+    let cluster = Cluster::with_mounts(2);
+    let roots = [0, 1].map(|mount| cluster.root(mount).to_owned());
+    let works: Vec<_> = (0..THREADS)
+        .map(|number| {
+            let (roots, mut rng) = (roots.clone(), SeededRng::new(seed() + number));
+            Work::start(move |_| {
+                let (name, link) = (format!("file{number}"), format!("link{number}"));
+                File::create(roots[0].join(&name)).unwrap();
+                let mut root = || &roots[rng.below(2) as usize];
+                for round in 0..ROUNDS {
+                    for _ in 0..2 {
+                        chown(&root().join(&name), Some(geteuid()), Some(getegid())).unwrap();
+                    }
+                    let [here, there] = [root(), root()];
+                    fs::hard_link(here.join(&name), here.join(&link)).unwrap();
+                    fs::remove_file(there.join(&link)).unwrap();
+                    let found = inode(&here.join(&link));
+                    assert_eq!(found, None, "of thread {number} in round {round}");
+                }
+            })
+        })
+        .collect();
+    cluster.timed_for(Duration::from_secs(120), "all rounds", || {
+        works.into_iter().for_each(Work::end);
+    });
 }

@@ -1,4 +1,5 @@
-//! One file read, written, mapped and truncated through two mounts by turns, against what must be in it.
+//! One file read, written, mapped and truncated through two mounts by turns, compared with its expected
+//! bytes.
 // SEMANTICS: op.read, op.write, op.append, op.mmap, op.truncate, op.fallocate, cache.pages, cache.attributes
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

@@ -1,4 +1,5 @@
-//! What is open, mapped or worked in on one mount while another changes it.
+//! Files that are open or mapped on one mount, and directories that processes work in, while another mount
+//! changes them.
 // SEMANTICS: op.unlink, op.rename, op.rmdir, op.open, op.mmap, op.create, cache.side_effects, cache.pages
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
@@ -273,8 +274,8 @@ fn what_was_written_stays_through_a_rename_and_a_link() {
     });
 }
 
-/// What another mount has changed of a file is no longer covered here, nor is a name that the file is then
-/// moved to: the kernel is to look that up again, which an open file cannot.
+/// After another mount has changed an open file, neither its attributes nor a name that it is then moved to
+/// are covered. The kernel must look the name up again, which an open file cannot.
 #[test]
 fn an_open_file_that_another_mount_changed_is_asked_about_after_a_move_here() {
     let cluster = Cluster::with_mounts(2);

@@ -1,4 +1,4 @@
-//! What a cold walk costs, counted on the link between client and server and not by the client.
+//! Requests of a cold walk, counted on the link between client and server and not by the client.
 // SEMANTICS: op.walk, op.readdir
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

@@ -1,6 +1,5 @@
-//! A machine whose power fails. Of what its OST had written and not synced nothing is left, neither
-//! records nor bytes, which a process that is killed leaves to its kernel. Mounts that live, and
-//! the process that goes on for one that was killed, bring it back.
+//! A machine whose power fails: its OST loses all unsynced records and bytes, also those that a killed
+//! process would leave to its kernel. Live mounts, and the next process of a killed one, bring them back.
 // SEMANTICS: crash.server
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
@@ -79,8 +78,8 @@ impl Written {
     }
 }
 
-/// Files of two mounts, the first of which is supervised; and what is done to them, at each of which
-/// points the caller is waited for.
+/// Writes and changes files of two mounts, the first of which is supervised. It waits for the caller at each
+/// `point`.
 fn write_and_change(roots: [PathBuf; 2], point: &Barrier) {
     let file = |number: usize| {
         let path = roots[number % 2].join(format!("f{number}"));

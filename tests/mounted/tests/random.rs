@@ -65,6 +65,16 @@ fn two_mounts_agree_with_the_oracle() {
     agree(2, count("MOUNTED_OPERATIONS", 50_000));
 }
 
+/// Files are made here and told to the MDT later.
+#[test]
+fn mounts_that_write_names_back_agree_with_the_oracle() {
+    let cluster = Cluster::with_mounts(2);
+    for mount in 0..2 {
+        cluster.set_param(mount, "wbc", 1);
+    }
+    agree_on(&cluster, 2, count("MOUNTED_OPERATIONS", 10_000));
+}
+
 #[test]
 fn three_mounts_agree_with_the_oracle() {
     agree(3, count("MOUNTED_OPERATIONS", 20_000));

@@ -1,4 +1,4 @@
-//! Reads into pages that are locked in the kernel, while locks come and go (hazard 6).
+//! Reads into pages that are locked in the kernel, while locks come and go.
 // SEMANTICS: op.read, op.close, op.mmap, op.fallocate, cache.pages
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
@@ -77,7 +77,7 @@ fn a_file_is_read_and_mapped_while_another_mount_rewrites_it() {
     });
 }
 
-/// Pages that were read before anybody could write must not take stores without a word (hazard 7).
+/// Pages that were read before anybody could write must not take stores without a word.
 #[test]
 fn a_store_is_seen_by_those_who_read_before_the_file_was_mapped() {
     let cluster = Cluster::with_mounts(2);

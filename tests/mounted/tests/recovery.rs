@@ -1,4 +1,4 @@
-//! What was acknowledged outlives the server, also where nobody asked for that: it is done again.
+//! Acknowledged changes outlive the server, also without a sync: their mounts repeat them.
 // SEMANTICS: crash.server
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
@@ -127,8 +127,8 @@ fn described(dir: &Path) -> BTreeSet<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Unpacks an archive again and again on a mount while the server is killed `kills` times, and looks
-/// at all of it from there and from another mount. No call waits for longer than is promised.
+/// Unpacks an archive again and again on a mount while the server is killed `kills` times. Compares all of it
+/// there and on another mount. No call waits for longer than is promised.
 fn unpack_under_kills(kills: u64) {
     let mut cluster = Cluster::with_mounts(2);
     let mut rng = SeededRng::new(seed());

@@ -118,8 +118,8 @@ fn listed(at: &OwnedFd, path: &str) -> Result<BTreeMap<String, u64>, String> {
     sized.collect()
 }
 
-/// Directories are opened from where the caller stands and by a path, listed, and their files looked
-/// at, all the while a server is killed and comes back: what was durable is there, each time.
+/// Opens directories by relative and absolute paths, lists them and looks at their files, while a server is
+/// killed and comes back. Durable files are there, each time.
 #[test]
 fn listing_goes_on_while_a_server_comes_back() {
     const FILES: usize = 56;

@@ -1,4 +1,4 @@
-//! Mounts of which nothing is heard, while nobody wants what they hold.
+//! Mounts that fall silent while no other mount needs their locks.
 // SEMANTICS: crash.eviction
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

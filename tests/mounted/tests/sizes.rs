@@ -1,4 +1,4 @@
-//! Who knows the size of a file, and what asking costs.
+//! Where the size of a file comes from (MDT, writer or OST), and how many requests it costs.
 // SEMANTICS: op.stat
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

@@ -1,4 +1,4 @@
-//! Small files read in order: what that costs, and that what is read is true.
+//! Small files read in order: the number of requests, and that the bytes are current.
 // SEMANTICS: op.read, op.write, op.rename
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

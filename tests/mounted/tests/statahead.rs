@@ -1,5 +1,5 @@
-//! Long listings of one directory: what prefetch saves, never costs, and lives through. Cases of
-//! Lustre's tests, restated (tests/mounted/README.md has the table).
+//! Long listings of one directory: requests that prefetch saves, never adds, and faults that it lives
+//! through. Cases of Lustre's tests, restated (tests/mounted/README.md has the table).
 // SEMANTICS: op.readdir, op.stat, wait.hard
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

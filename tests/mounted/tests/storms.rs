@@ -4,9 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -213,4 +215,87 @@ fn two_mounts_storm_one_directory() {
 #[ignore = "soak: a minute"]
 fn soak_two_mounts_storm_one_directory() {
     storm(count("MOUNTED_SECONDS", 60));
+}
+
+/// Calls by path on three mounts, in so many directories that these have leases most of the time.
+struct Walker<'a> {
+    root: &'a Path,
+    rng: SeededRng,
+}
+
+impl Walker<'_> {
+    const DIRECTORIES: u64 = 60;
+    const CALLS: u64 = 12;
+
+    /// Two names of one directory or of those below it.
+    fn paths(&mut self) -> [PathBuf; 2] {
+        let dir = self
+            .root
+            .join(format!("d{}", self.rng.below(Self::DIRECTORIES)));
+        let mut path = || {
+            let name = format!("n{}", self.rng.below(4));
+            match self.rng.below(4) {
+                0 => dir.join("below").join(name),
+                1 => dir.join("above").join(name),
+                _ => dir.join(name),
+            }
+        };
+        [path(), path()]
+    }
+
+    fn call(&mut self) -> (&'static str, io::Result<()>) {
+        let [a, b] = self.paths();
+        let create = |options: &mut OpenOptions| options.write(true).open(&a).map(drop);
+        match self.rng.below(Self::CALLS) {
+            0 => (
+                "create",
+                create(OpenOptions::new().create(true).truncate(false)),
+            ),
+            1 => ("create anew", create(OpenOptions::new().create_new(true))),
+            2 => ("open", File::open(&a).map(drop)),
+            3 => ("open and cut", create(OpenOptions::new().truncate(true))),
+            4 => ("lstat", fs::symlink_metadata(&a).map(drop)),
+            5 => ("stat", fs::metadata(&a).map(drop)),
+            6 => (
+                "chmod",
+                fs::set_permissions(&a, Permissions::from_mode(0o755)),
+            ),
+            7 => ("link", fs::hard_link(&a, &b)),
+            8 => ("rename", fs::rename(&a, &b)),
+            9 => ("unlink", fs::remove_file(&a)),
+            10 => ("mkdir", fs::create_dir(&a)),
+            _ => ("rmdir", fs::remove_dir(&a)),
+        }
+    }
+}
+
+#[test]
+#[ignore = "soak: half an hour"]
+fn soak_a_million_calls_by_path_on_three_mounts_are_never_told_of_a_stale_file() {
+    let cluster = Cluster::with_mounts(3);
+    let (seed, calls) = (seed(), count("MOUNTED_CALLS", 1_000_000));
+    let first = cluster.root(0);
+    cluster.timed("preparing", || {
+        for number in 0..Walker::DIRECTORIES {
+            let dir = first.join(format!("d{number}"));
+            fs::create_dir_all(dir.join("below")).unwrap();
+            fs::create_dir(dir.join("above")).unwrap();
+        }
+    });
+    let made = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for id in 0..3 * THREADS {
+            let rng = SeededRng::new(seed + id as u64);
+            let root = cluster.root(id % 3);
+            let (cluster, made) = (&cluster, &made);
+            scope.spawn(move || {
+                let mut walker = Walker { root, rng };
+                while made.fetch_add(1, Ordering::Relaxed) < calls {
+                    let (what, result) = cluster.timed("a call by path", || walker.call());
+                    let errno = result.err().and_then(|error| error.raw_os_error());
+                    assert_ne!(errno, Some(libc::ESTALE), "{what}");
+                }
+            });
+        }
+    });
 }

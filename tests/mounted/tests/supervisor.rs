@@ -1,5 +1,5 @@
-//! Mount processes that are killed while a supervisor holds what they had in hand: another goes on,
-//! and programs see a pause.
+//! Mount processes that are killed with unsent changes, under a supervisor: another process goes on, and
+//! programs see a pause.
 // SEMANTICS: crash.mount
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

@@ -1,5 +1,5 @@
-//! Names and attributes that are changed while the mount's process and its servers are killed. They
-//! are what they are on the local file system after the same changes.
+//! Names and attributes that are changed while the mount's process and its servers are killed. The result is
+//! that of the same changes on the local file system.
 // SEMANTICS: crash.mount, crash.server
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

@@ -1,5 +1,5 @@
-//! Several supervised mounts write to the same files while their processes are killed, on a busy
-//! machine. Whatever a write had returned for is there, on every mount, though nobody synced it.
+//! Several supervised mounts write to the same files while their processes are killed, on a busy machine. All
+//! bytes of writes that returned are there, on every mount, also without a sync.
 // SEMANTICS: crash.mount
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

@@ -1,5 +1,5 @@
-//! Programs that go through trees, each in its own way, on a mount that knows nothing of the tree.
-//! They find what they find on the local disk, for few requests.
+//! Programs that walk trees, each in its own way, on a mount without caches. They find the same as on the
+//! local disk, in few requests.
 // SEMANTICS: op.walk, op.readdir, op.lookup
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
@@ -76,7 +76,7 @@ fn as_on_the_local_disk(cluster: &mut Cluster, script: &str, most: u64) {
 #[test]
 fn who_reads_names_and_attributes_asks_for_long_stretches() {
     let mut cluster = with_tree("");
-    let walkers = [
+    let readers = [
         "find . -type f -size -2 | sort",
         "du -a --apparent-size --block-size=1 . | sort | grep txt",
         "LC_ALL=C ls -lR --time-style=+%s",
@@ -91,25 +91,25 @@ def walk(at):
 walk(\".\")' | sort",
         "rsync -a --list-only . | sed 's/^d.* /d /' | sort",
     ];
-    for walker in walkers {
-        as_on_the_local_disk(&mut cluster, walker, DIRS / 8);
+    for reader in readers {
+        as_on_the_local_disk(&mut cluster, reader, DIRS / 8);
     }
 }
 
 #[test]
 fn who_goes_level_by_level_asks_for_long_stretches_too() {
     let mut cluster = with_made(MAKE_DEEP);
-    let walker = "python3 -c 'import collections, os
+    let reader = "python3 -c 'import collections, os
 queue, found = collections.deque([\".\"]), []
 while queue:
     for entry in os.scandir(queue.popleft()):
         if entry.is_dir(): queue.append(entry.path)
         found.append((entry.path, entry.stat(follow_symlinks=False).st_mtime_ns))
 print(*sorted(found), sep=\"\\n\")'";
-    as_on_the_local_disk(&mut cluster, walker, DEEP_DIRS / 60);
+    as_on_the_local_disk(&mut cluster, reader, DEEP_DIRS / 60);
     let mount = cluster.mount();
     let root = cluster.root(mount).join("tree");
-    cluster.timed("a walk", || said(&root, walker));
+    cluster.timed("a walk", || said(&root, reader));
     let walks = cluster.walks(mount);
     println!("{walks:?}");
     let by_level = walks.iter().find(|walk| walk["pattern"] == "bfs");
@@ -124,7 +124,7 @@ print(*sorted(found), sep=\"\\n\")'";
 #[test]
 fn who_reads_the_files_too_asks_for_many_at_a_time() {
     let mut cluster = with_tree("");
-    let walkers = [
+    let readers = [
         ("grep -rc . . | sort", FILES / 40),
         ("grep -r '3 7 .*' . | sort", FILES / 40),
         (
@@ -133,8 +133,8 @@ fn who_reads_the_files_too_asks_for_many_at_a_time() {
         ),
         ("find . -type f | xargs cat | sort | md5sum", FILES / 40),
     ];
-    for (walker, most) in walkers {
-        as_on_the_local_disk(&mut cluster, walker, most);
+    for (reader, most) in readers {
+        as_on_the_local_disk(&mut cluster, reader, most);
     }
 }
 
@@ -164,7 +164,7 @@ fn copied(copy: &str) -> String {
 #[test]
 fn who_reads_the_files_in_another_order_gets_many_at_a_time_too() {
     let mut cluster = with_tree(FILL);
-    let walkers = [
+    let readers = [
         "grep -rc . . | sort".to_owned(),
         "find . -type f | LC_ALL=C sort | xargs cat | md5sum".to_owned(),
         python("for at, dirs, files in os.walk(\".\"): read(at, files)"),
@@ -178,8 +178,8 @@ walk(\".\")",
         ),
         copied("rsync -a ./ $to"),
     ];
-    for walker in walkers {
-        as_on_the_local_disk(&mut cluster, &walker, FILES / 40);
+    for reader in readers {
+        as_on_the_local_disk(&mut cluster, &reader, FILES / 40);
     }
     // Directories by inode number are in no order in which the MDT walks.
     let copy = copied("cp -r . $to");
@@ -194,10 +194,10 @@ fn who_reads_one_file_after_another_by_path_gets_many_at_a_time() {
     let mount = cluster.mount();
     let root = cluster.root(mount).join("tree");
     let read = |root: &Path| -> Vec<Vec<u8>> {
-        let mut walker = WalkBuilder::new(root);
-        walker.standard_filters(false);
-        walker.sort_by_file_path(|one, other| one.cmp(other));
-        let paths = walker.build().map(|entry| entry.unwrap().into_path());
+        let mut walk = WalkBuilder::new(root);
+        walk.standard_filters(false);
+        walk.sort_by_file_path(|one, other| one.cmp(other));
+        let paths = walk.build().map(|entry| entry.unwrap().into_path());
         paths
             .filter(|path| path.is_file())
             .map(|path| fs::read(path).unwrap())
@@ -226,16 +226,16 @@ git add . && git commit -q -m all && cd ..";
 }
 
 #[test]
-fn walkers_of_many_threads_find_all_of_it() {
+fn readers_of_many_threads_find_all_of_it() {
     let mut cluster = with_tree("");
     let local = cluster.local().join("tree");
     let mount = cluster.mount();
     let root = cluster.root(mount).join("tree");
     let walk = |root: &Path| -> BTreeSet<String> {
         let found = Mutex::new(BTreeSet::new());
-        let mut walker = WalkBuilder::new(root);
-        walker.standard_filters(false).threads(8);
-        walker.build_parallel().run(|| {
+        let mut walk = WalkBuilder::new(root);
+        walk.standard_filters(false).threads(8);
+        walk.build_parallel().run(|| {
             Box::new(|entry| {
                 let entry = entry.unwrap();
                 let len = fs::symlink_metadata(entry.path()).unwrap().len();

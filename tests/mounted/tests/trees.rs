@@ -1,4 +1,4 @@
-//! Walks of trees: what they cost, and that they are true whatever happens meanwhile.
+//! Walks of trees: their number of requests, and that they are current whatever happens meanwhile.
 // SEMANTICS: op.walk, op.readdir, op.rename, op.rmdir, wait.hard
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
@@ -46,7 +46,7 @@ fn with_tree() -> (Cluster, usize) {
     (cluster, cold)
 }
 
-/// Every path below `root`, as a walker finds them.
+/// Every path below `root`, as a reader of the tree finds them.
 fn found(root: &Path) -> BTreeSet<String> {
     let output = Command::new("find").arg(".").current_dir(root).output();
     let output = output.unwrap();
@@ -159,7 +159,7 @@ fn who_reads_directories_in_no_order_pays_no_more_than_without_prefetch() {
 }
 
 #[test]
-fn a_walker_that_stops_soon_has_asked_for_little() {
+fn a_reader_that_stops_soon_has_asked_for_little() {
     let (cluster, cold) = with_tree();
     let root = cluster.root(cold);
     run(root, "find . -quit; find . -maxdepth 1; ls -l top0");
@@ -198,12 +198,12 @@ fn walks_see_what_another_mount_has_changed() {
     let [ours, theirs] = [cold, other].map(|mount| cluster.root(mount).to_path_buf());
     for round in 0..40 {
         cluster.timed("changes and walks", || {
-            let (changer, walker) = match round % 2 {
+            let (changer, reader) = match round % 2 {
                 0 => (&theirs, &ours),
                 _ => (&ours, &theirs),
             };
             (0..30).for_each(|_| change(changer, &mut rng));
-            assert_eq!(found(walker), found(changer), "round {round}");
+            assert_eq!(found(reader), found(changer), "round {round}");
         });
     }
 }

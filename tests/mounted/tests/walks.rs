@@ -1,4 +1,4 @@
-//! What a walk fetches ahead, and ends while it does.
+//! Walks of one directory: what is fetched ahead, and changes, closes, kills and unmounts that end it.
 // SEMANTICS: op.readdir, op.unlink, op.rename, wait.hard
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

@@ -1,4 +1,4 @@
-//! Servers that are made weak by rules: who waits, for how long, and who never does.
+//! Servers that are made weak by rules: which calls wait, for how long, and which never do.
 // SEMANTICS: crash.eviction
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]

@@ -1,5 +1,5 @@
-//! Who may do what to a file, and what that takes from its privileges. A table of users, files,
-//! operations and mounts, in which each cell is as on a local ext4.
+//! Permissions of users for operations on files, and the privileges that these take from a file. A table of
+//! users, files, operations and mounts, in which each cell is as on a local ext4.
 // SEMANTICS: who.caller, op.write, op.truncate, op.fallocate, op.setattr, op.mmap
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
@@ -7,7 +7,7 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::{
-    FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, lchown, symlink,
+    FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, fchown, lchown, symlink,
 };
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use mounted::{Cluster, Mapping, SmallDisk};
 use nix::fcntl::{AT_FDCWD, FallocateFlags, fallocate};
 use nix::sys::stat::{Mode, SFlag, UtimensatFlags, mknod, utimensat};
 use nix::sys::time::TimeSpec;
-use rustix::fs::{XattrFlags, copy_file_range};
+use rustix::fs::{AtFlags, OFlags, XattrFlags, chownat, copy_file_range};
 use rustix::pipe::{SpliceFlags, splice};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
@@ -34,8 +34,8 @@ enum Power {
     Usual,
     /// Those but CAP_FSETID.
     WithoutFsetid,
-    /// CAP_FSETID alone.
-    Fsetid,
+    /// These alone, which an ordinary user does not have.
+    Only(CapabilitySet),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -74,8 +74,20 @@ const USERS: [User; 8] = [
         &[1, 2, GROUP],
     ),
     User {
-        power: Power::Fsetid,
+        power: Power::Only(CapabilitySet::FSETID),
         ..user("other with CAP_FSETID", OTHER, OTHER, &[])
+    },
+];
+
+/// Users with powers over the files of others.
+const POWERFUL: [User; 2] = [
+    User {
+        power: Power::Only(CapabilitySet::FOWNER),
+        ..user("other with CAP_FOWNER", OTHER, OTHER, &[])
+    },
+    User {
+        power: Power::Only(CapabilitySet::CHOWN),
+        ..user("other with CAP_CHOWN", OTHER, OTHER, &[])
     },
 ];
 
@@ -91,6 +103,13 @@ const KINDS: [Kind; 9] = [
     (OWNER, 0o777, true),
     (0, 0o2777, true),
     (OWNER, 0o4640, false),
+];
+const KINDS_WITH_OWNERS: [Kind; 5] = [
+    (OWNER, 0o755, false),
+    (OWNER, 0o4777, false),
+    (OWNER, 0o2767, false),
+    (OWNER, 0o777, true),
+    (OWNER, 0o6777, true),
 ];
 
 #[derive(Clone, Copy)]
@@ -110,6 +129,12 @@ ops! { TO_FILES:
     truncate_open, open_truncating, create_truncating, allocate, punch, copy_range, splice_in,
     store_mapped, chmod_plain, chmod_setuid, chmod_setgid, chown_same, chown_away, chgrp_group,
     set_times, touch_times, set_attribute, remove_capability, link_it, rename_it, execute,
+}
+
+// The kernel asks for all of these, and announces some changes of the content, in the same words.
+ops! { TO_OWNERS:
+    chown_to_none, lchown_to_none, fchown_to_none, fchownat_to_none, chown_same, chown_away,
+    chgrp_group, allocate, punch,
 }
 
 // What the file is like is of no concern.
@@ -227,6 +252,25 @@ fn chown_away(path: &Path) -> io::Result<()> {
 
 fn chgrp_group(path: &Path) -> io::Result<()> {
     chown(path, None, Some(OWNER))
+}
+
+fn chown_to_none(path: &Path) -> io::Result<()> {
+    chown(path, None, None)
+}
+
+fn lchown_to_none(path: &Path) -> io::Result<()> {
+    lchown(path, None, None)
+}
+
+fn fchown_to_none(path: &Path) -> io::Result<()> {
+    fchown(File::open(path)?, None, None)
+}
+
+/// By a descriptor for which a caller needs no rights on the file.
+fn fchownat_to_none(path: &Path) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
+    Ok(chownat(file, "", None, None, AtFlags::EMPTY_PATH)?)
 }
 
 fn times(path: &Path, time: TimeSpec) -> io::Result<()> {
@@ -387,15 +431,15 @@ fn as_user<T: Send>(user: &User, work: impl FnOnce() -> T + Send) -> T {
         set_thread_groups(&groups).unwrap();
         let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
         set_thread_res_gid(gid, gid, gid).unwrap();
-        set_keep_capabilities(user.power == Power::Fsetid).unwrap();
+        set_keep_capabilities(matches!(user.power, Power::Only(_))).unwrap();
         set_thread_res_uid(uid, uid, uid).unwrap();
         let mut sets = capabilities(None).unwrap();
         match user.power {
             Power::Usual => return,
             Power::WithoutFsetid => sets.effective.remove(CapabilitySet::FSETID),
-            Power::Fsetid => {
-                sets.effective = CapabilitySet::FSETID;
-                sets.permitted = CapabilitySet::FSETID;
+            Power::Only(powers) => {
+                sets.effective = powers;
+                sets.permitted = powers;
             }
         }
         set_capabilities(None, sets).unwrap();
@@ -409,14 +453,7 @@ fn as_user<T: Send>(user: &User, work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// `fallocate` by a privileged caller of a file that has both. The kernel asks for the end of the
-/// capability in the words in which it asks for that of setuid and setgid.
-fn takes_too_much(user: &User, (_, mode, capability): Kind, op: &Op) -> bool {
-    let privileged = user.power == Power::Fsetid || (user.uid == 0 && user.power == Power::Usual);
-    privileged && capability && mode & 0o6000 != 0 && ["allocate", "punch"].contains(&op.name)
-}
-
-/// Does each of `ops` as `user`, each to a new file of the kind, by way of `there`, and looks at all of
+/// Does each of `ops` as `user` to a new file of the kind, by way of `there`. Looks at the result in all
 /// `views` of the same directory.
 fn column(
     (user, kind): (&User, Kind),
@@ -447,8 +484,19 @@ fn column(
     ops.iter().map(outcome).collect()
 }
 
-#[test]
-fn everybody_may_do_what_they_may_on_a_local_disk() {
+/// Columns of a table: a user, a kind of file, and what that user does to it.
+type Columns<'a> = Vec<(&'a User, Kind, &'a [Op])>;
+
+fn columns<'a>(
+    users: impl IntoIterator<Item = &'a User>,
+    files: &[(Kind, &'a [Op])],
+) -> Columns<'a> {
+    let of = |user| files.iter().map(move |(kind, ops)| (user, *kind, *ops));
+    users.into_iter().flat_map(of).collect()
+}
+
+/// Each cell is as on a local ext4, by way of the mount that made the file and by way of another.
+fn compare(columns: &Columns<'_>) {
     assert!(
         nix::unistd::geteuid().is_root(),
         "needs root: takes on other users"
@@ -460,20 +508,12 @@ fn everybody_may_do_what_they_may_on_a_local_disk() {
     let roots = [cluster.root(0), cluster.root(1)];
     let mut wrong = Vec::new();
     cluster.timed_for(std::time::Duration::from_secs(600), "who may", || {
-        let files = KINDS.map(|kind| (kind, TO_FILES));
-        let columns = files.into_iter().chain([(KINDS[0], TO_NAMES)]);
-        let columns = USERS
-            .iter()
-            .flat_map(|user| columns.clone().map(move |(kind, ops)| (user, kind, ops)));
         for (user, kind, ops) in columns {
-            let local = column((user, kind), ops, (disk.path(), disk.path()), &[]);
+            let local = column((user, *kind), ops, (disk.path(), disk.path()), &[]);
             for (name, there) in [("same", roots[0]), ("other", roots[1])] {
-                let cells = column((user, kind), ops, (roots[0], there), &roots);
+                let cells = column((user, *kind), ops, (roots[0], there), &roots);
                 for ((op, cell), local) in ops.iter().zip(cells).zip(&local) {
-                    if takes_too_much(user, kind, op) {
-                        let mode = |cell: &Outcome| cell.left[0].1.map(|looks| looks.0 & 0o7777);
-                        assert_eq!((mode(&cell), mode(local)), (Some(0o777), Some(0o2777)));
-                    } else if cell != *local {
+                    if cell != *local {
                         let (user, op) = (user.name, op.name);
                         wrong.push(format!(
                             "{user}, {kind:?}, {op}, {name} mount: {cell:?}\n  local: {local:?}"
@@ -489,6 +529,55 @@ fn everybody_may_do_what_they_may_on_a_local_disk() {
         wrong.len(),
         wrong.join("\n")
     );
+}
+
+#[test]
+fn everybody_may_do_what_they_may_on_a_local_disk() {
+    let files = KINDS.map(|kind| (kind, TO_FILES));
+    let files: Vec<_> = files.into_iter().chain([(KINDS[0], TO_NAMES)]).collect();
+    compare(&columns(&USERS, &files));
+}
+
+#[test]
+fn everybody_takes_privileges_by_chown_as_on_a_local_disk() {
+    let files = KINDS_WITH_OWNERS.map(|kind| (kind, TO_OWNERS));
+    let users = [&USERS[0], &USERS[2], &USERS[4], &POWERFUL[0], &POWERFUL[1]];
+    compare(&columns(users, &files));
+}
+
+/// What a user lists, and what comes of both flags for a name that is there and for one that is not.
+fn attributes(dir: &Path, user: &User) -> (Vec<u8>, [Option<i32>; 2]) {
+    let path = dir.join(format!("attributes of {}", user.name));
+    fs::write(&path, "").unwrap();
+    chown(&path, Some(user.uid), None).unwrap();
+    for name in ["user.a", "trusted.a"] {
+        rustix::fs::setxattr(&path, name, b"b", XattrFlags::empty()).unwrap();
+    }
+    as_user(user, || {
+        let mut names = [0; 256];
+        let length = rustix::fs::listxattr(&path, &mut names[..]).unwrap();
+        let both = XattrFlags::CREATE | XattrFlags::REPLACE;
+        let set = |name| rustix::fs::setxattr(&path, name, b"c", both).err();
+        let refused = ["user.a", "user.none"].map(|name| set(name).map(|e| e.raw_os_error()));
+        let mut names: Vec<_> = names[..length].split_inclusive(|byte| *byte == 0).collect();
+        names.sort_unstable();
+        (names.concat(), refused)
+    })
+}
+
+// SEMANTICS: op.xattr
+#[test]
+fn attributes_are_listed_and_refused_as_on_a_local_disk() {
+    let disk = SmallDisk::ext4(64 << 20);
+    chmod(disk.path(), 0o755).unwrap();
+    let cluster = Cluster::with_mounts(1);
+    chmod(cluster.root(0), 0o755).unwrap();
+    cluster.timed("attributes", || {
+        for user in [&USERS[0], &USERS[2]] {
+            let local = attributes(disk.path(), user);
+            assert_eq!(attributes(cluster.root(0), user), local, "{}", user.name);
+        }
+    });
 }
 
 /// Held open across a change of mode: the writer's own mount has the old mode in its kernel.

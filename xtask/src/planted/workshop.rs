@@ -13,6 +13,8 @@ use super::catalogue::Bug;
 
 /// What the build does not need, and what is not the project's.
 const LEFT_OUT: [&str; 3] = ["target", "demo-data", "node_modules"];
+/// Hidden folders that the build does need: its settings, and the program that they name.
+const HIDDEN_NEEDED: [&str; 2] = [".cargo", ".ci"];
 
 /// The copy.
 #[derive(Debug)]
@@ -101,7 +103,9 @@ fn mirror(from: &Path, to: &Path, planted: Option<(&str, String)>) -> io::Result
         if let Some(folder) = copy.parent() {
             fs::create_dir_all(folder)?;
         }
-        fs::write(copy, text)?;
+        fs::write(&copy, text)?;
+        // Programs stay programs.
+        fs::set_permissions(copy, fs::metadata(from.join(path))?.permissions())?;
     }
     Ok(())
 }
@@ -114,7 +118,7 @@ fn files_below(root: &Path) -> io::Result<BTreeSet<PathBuf>> {
             let entry = entry?;
             let (name, path) = (entry.file_name(), folder.join(entry.file_name()));
             let name = name.to_string_lossy();
-            let is_hidden = name.starts_with('.') && name != ".cargo";
+            let is_hidden = name.starts_with('.') && !HIDDEN_NEEDED.contains(&&*name);
             let is_top = folder.as_os_str().is_empty();
             if is_hidden || (is_top && LEFT_OUT.contains(&&*name)) {
                 continue;
@@ -130,6 +134,9 @@ fn files_below(root: &Path) -> io::Result<BTreeSet<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -148,10 +155,15 @@ mod tests {
         write("gone.rs", "z");
         write("target/debug", "left out");
         write(".git/HEAD", "left out");
+        write(".ci/rustc", "a program");
+        let program = Permissions::from_mode(0o755);
+        fs::set_permissions(from.join(".ci/rustc"), program.clone()).unwrap();
         mirror(&from, &to, Some(("a/y.rs", "bug".to_owned()))).unwrap();
         assert_eq!(read("a/src/target/x.rs").as_deref(), Some("x"));
         assert_eq!(read("a/y.rs").as_deref(), Some("bug"));
         assert_eq!((read("target/debug"), read(".git/HEAD")), (None, None));
+        let copied = fs::metadata(to.join(".ci/rustc")).unwrap().permissions();
+        assert_eq!(copied.mode() & 0o777, program.mode());
         let before = changed("a/src/target/x.rs");
         fs::remove_file(from.join("gone.rs")).unwrap();
         mirror(&from, &to, None).unwrap();

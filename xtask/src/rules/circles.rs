@@ -1,5 +1,5 @@
-//! Within a crate, files import each other downwards only: the caller that reads a file reads no
-//! file that needs it.
+//! Within a crate, files import each other downwards only: a file never imports, even through others, a file
+//! that imports it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Folders of a crate are floors, which ARCHITECTURE lists: a file imports of its own floor and of lower ones.
+//! Folders of a crate are floors, which ARCHITECTURE lists: a file imports from its own floor and lower ones.
 
 use super::circles;
 use crate::document::Document;

@@ -14,6 +14,7 @@ mod plain_words;
 mod semantics;
 mod sizes;
 mod test_names;
+mod test_programs;
 mod words;
 
 use crate::finding::Finding;
@@ -34,6 +35,7 @@ pub fn tidy(repository: &Repository, workspace: &Workspace) -> Vec<Finding> {
     findings.extend(semantics::check(repository));
     findings.extend(invariants::check(repository));
     findings.extend(test_names::check(repository));
+    findings.extend(test_programs::check(repository));
     findings.extend(links::check(repository));
     findings.extend(documents::check(repository));
     findings.extend(examples::check(repository));

@@ -1,4 +1,4 @@
-//! Every promise of SEMANTICS.md has an id that a test names, and nobody names another.
+//! Every promise of SEMANTICS.md has an id that a test names, and tests name no other ids.
 
 use std::collections::BTreeMap;
 

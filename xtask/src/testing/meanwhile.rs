@@ -1,4 +1,4 @@
-//! A gate that runs while the tests do, on processors that they leave idle.
+//! A gate that runs beside the tests, on processors that they leave idle.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

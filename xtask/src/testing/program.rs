@@ -1,4 +1,4 @@
-//! Test programs: cargo builds them and says where they are.
+//! Test programs, as cargo builds and names them.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde::Deserialize;
+
+use crate::program_list::names;
 
 /// A program of tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,18 +144,17 @@ pub fn in_order(programs: VecDeque<Program>, long: &[String]) -> VecDeque<Progra
     programs.into()
 }
 
-/// Names of programs, in order: lines `name: reason` of the file `path`.
+/// Names of programs in the list `path`, in its order.
 pub fn names_in(root: &Path, path: &str) -> Result<Vec<String>, String> {
     let text = std::fs::read_to_string(root.join(path))
         .map_err(|error| format!("cannot read {path}: {error}"))?;
-    let lines = text
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let name = |line: &str| {
-        let name = line.split_once(": ").map(|(name, _)| name.to_owned());
-        name.ok_or_else(|| format!("{path}: {line:?} is not `name: reason`"))
+    let name = |(line, name): (usize, Result<&str, &str>)| {
+        let name = name.map(str::to_owned);
+        name.map_err(|entry| {
+            format!("{path}:{line}: {entry:?} is not `NAME: reason`; give the reason")
+        })
     };
-    lines.map(name).collect()
+    names(&text).map(name).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What came of the test programs: its tests as each ends, and a table of all, longest first.
+//! Results of the test programs: the tests of each as it ends, and a table of the longest.
 
 use std::fmt::Write;
 use std::time::Duration;

@@ -1,7 +1,4 @@
 //! A person's command at the client's end of a link: `glint bench link --rtt 5ms -- COMMAND`.
-//!
-//! The command runs in a namespace whose only way out is the link; the server's end is in the caller's
-//! namespace. A server that runs there as usual is reached through the address in [`SERVER_VARIABLE`].
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -10,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::{Control, FarEnd, Link, LinkConfig};
+use super::control::Control;
+use super::emulated::{FarEnd, Link, LinkConfig};
 use crate::error::{BenchError, During, Result};
 use crate::interrupt::StopFlag;
 use crate::process::Running;
@@ -24,6 +22,9 @@ pub const CONTROL_VARIABLE: &str = "GLINT_LINK_CONTROL";
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs a command behind a link and returns its exit code (128 + signal number if a signal ended it).
+///
+/// The command runs in a namespace whose only way out is the link; the server's end is in the caller's
+/// namespace. A server that runs there is reached through the address in [`SERVER_VARIABLE`].
 ///
 /// `started` is called with the link and the control socket's path before the command starts. The
 /// command shares the terminal; when `stop` is set it is asked to end (SIGTERM), then made to. Use

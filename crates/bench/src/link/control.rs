@@ -1,7 +1,4 @@
 //! A Unix socket through which a running link is changed: one line in, one line out.
-//!
-//! `get` answers with the settings; `set rtt 20ms`, or several pairs in one line, changes them. The
-//! answer to a bad line starts with `error: ` and nothing is changed.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
@@ -11,7 +8,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::Link;
+use super::emulated::Link;
 use crate::error::{BenchError, During, Result};
 
 /// Longest line either way.
@@ -29,8 +26,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens at a path that does not exist yet. The caller that may open the file may change the
-    /// link.
+    /// Listens at a path that does not exist yet. Every process that may open the file may change the link.
     pub fn bind(path: &Path) -> Result<Control> {
         let listener =
             UnixListener::bind(path).during(|| format!("listening at {}", path.display()))?;
@@ -76,6 +72,8 @@ pub fn send_control(path: &Path, line: &str) -> Result<String> {
     }
 }
 
+/// `get` answers with the settings; `set rtt 20ms`, or several pairs in one line, changes them. The answer to
+/// a bad line starts with `error: `, and nothing is changed.
 fn answer(mut stream: UnixStream, link: &Link) -> std::io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;

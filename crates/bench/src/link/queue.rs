@@ -1,7 +1,4 @@
 //! Packets on their way: a bounded first-in, first-out store in a few large, reused buffers.
-//!
-//! A packet is read straight into the queue's memory and written straight out of it. Emptied buffers are
-//! reused last-in, first-out, so that a link with little in flight stays within the processor's cache.
 
 use std::collections::VecDeque;
 
@@ -45,7 +42,9 @@ struct Held {
     bytes: usize,
 }
 
-/// The packets in flight in one direction, in order.
+/// The packets in flight in one direction, in order. A packet is read straight into the queue's memory and
+/// written straight out of it. Emptied buffers are reused last-in, first-out, so that a link with little in
+/// flight stays within the processor's cache.
 #[derive(Debug)]
 pub(crate) struct PacketQueue {
     chunks: VecDeque<Chunk>,

@@ -5,7 +5,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Column, Figure, Table, machine};
+use super::column::Column;
+use super::figure::Figure;
+use super::machine::machine;
+use super::table::Table;
 use crate::error::{BenchError, During, Result};
 
 /// What a Markdown text does with figures.

@@ -5,10 +5,11 @@ use plotters::coord::Shift;
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
 
+use super::column::Sample;
+use super::comparison::Report;
 use super::figure::Axis;
 use super::plot::{COLOURS, LEGEND_WIDTH, RADIUS, draw_legend};
 use super::spread::Spread;
-use super::{Report, Sample};
 use crate::error::{BenchError, Result};
 
 const WIDTH: u32 = 1000;

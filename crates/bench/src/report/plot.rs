@@ -1,7 +1,4 @@
-//! Figures as SVG, by `plotters` with its SVG backend alone: text stays text, so no font is needed
-//! here, and nothing of the system (docs/adr/0001-libraries.md). A bitmap would need fonts.
-//!
-//! A filled circle is a median; a triangle is where a run was stopped, and the truth is above it.
+//! Figures as SVG, by `plotters` with its SVG backend alone (docs/adr/0001-libraries.md).
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -33,7 +30,8 @@ pub(super) const RADIUS: u32 = 4;
 const LABELS_MAX: usize = 12;
 
 impl Figure {
-    /// As a picture. The same figure is the same text.
+    /// As a picture. The same figure is the same text. A filled circle is a median. A triangle is where a run
+    /// was stopped; the true value is above it.
     pub fn svg(&self) -> Result<String> {
         let mut text = String::new();
         let drawn = {

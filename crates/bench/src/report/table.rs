@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Sample;
+use super::column::Sample;
 use super::grid::{Grid, digits};
 
 /// One place in a table.

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::grid::Grid;
-use super::{BenchError, Result, machine};
+use super::machine::machine;
+use crate::error::{BenchError, Result};
 
 /// What a number must be.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::SourceTree;
+use super::source_tree::SourceTree;
 use crate::error::{BenchError, During, Result};
 use crate::interrupt::StopFlag;
 use crate::process::{output, time};

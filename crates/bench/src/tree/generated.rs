@@ -7,8 +7,8 @@ use std::path::Path;
 use base::{Rng, SeededRng};
 use tar::{Builder, EntryType, Header};
 
-use super::shape::{Entry, generate};
-use super::{KERNEL_ENTRIES, SourceTree};
+use super::shape::{Entry, KERNEL_ENTRIES, generate};
+use super::source_tree::SourceTree;
 use crate::error::{BenchError, During, Result};
 use crate::interrupt::StopFlag;
 use crate::progress::{Event, Progress};
@@ -125,7 +125,7 @@ fn header(kind: EntryType, mode: u32, bytes: u64) -> Header {
     header
 }
 
-/// Lines of made-up words without the letter q, which [`super::ABSENT_WORD`] starts with.
+/// Lines of made-up words without the letter q, which [`super::source_tree::ABSENT_WORD`] starts with.
 fn text(rng: &mut SeededRng) -> Vec<u8> {
     const LETTERS: &[u8] = b"etaoinshrdlucmfwypvbgk_0123=;(){}";
     let mut text = Vec::with_capacity(TEXT_BYTES);

@@ -7,7 +7,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::measured::{Measurement, Plan, measure};
-use super::{System, quiet};
+use super::quiet::quiet;
+use super::system::System;
 use crate::error::{BenchError, During, Result};
 use crate::interrupt::StopFlag;
 use crate::progress::{Event, Progress};

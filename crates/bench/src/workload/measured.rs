@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Cold, System};
+use super::system::{Cold, System};
 use crate::error::{BenchError, During, Result};
 use crate::interrupt::StopFlag;
 use crate::process::{Ending, ProcessId, time};

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::System;
 use super::measured::{Measurement, Plan, measure};
+use super::system::System;
 use crate::caches::drop_caches;
 use crate::error::{During, Result};
 use crate::interrupt::StopFlag;

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::measured::{Measurement, Plan, measure};
-use super::{Cold, System, quiet};
+use super::quiet::quiet;
+use super::system::{Cold, System};
 use crate::error::{During, Result};
 use crate::interrupt::StopFlag;
 use crate::process::{Ending, time};

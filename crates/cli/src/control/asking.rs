@@ -3,15 +3,15 @@
 //! text and nothing that a terminal would carry out.
 
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt};
+use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::{Uid, geteuid};
 use serde_json::Value;
 
+use super::listening::{connect, listens};
 use super::whereabouts::is_of_others;
 use super::{ANSWER_AT_ONCE, Answer, Endpoint, Question};
 use crate::output::{shown, shown_lines};
@@ -20,8 +20,6 @@ use crate::output::{shown, shown_lines};
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of an answer of root's or one's own: a server lists all its clients.
 const TRUSTED_BYTES_MAX: usize = 64 << 20;
-/// How long it is looked whether somebody listens.
-const GLANCE: Duration = Duration::from_millis(1);
 /// Read at once.
 const PART_BYTES: usize = 64 << 10;
 
@@ -71,6 +69,7 @@ impl Endpoint {
         Ok(Asked {
             of: self,
             stream,
+            process: u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0),
             until: deadline.map(|time| began + time),
             bytes_max: if is_trusted {
                 TRUSTED_BYTES_MAX
@@ -120,11 +119,7 @@ impl Endpoint {
 
     /// Somebody listens there.
     pub fn is_there(&self) -> bool {
-        match connect(&self.socket, GLANCE) {
-            Ok(_) => true,
-            // So many wait for an answer that nobody gives: it will be named as silent.
-            Err(error) => error.kind() == ErrorKind::WouldBlock,
-        }
+        listens(&self.socket)
     }
 }
 
@@ -132,14 +127,21 @@ impl Endpoint {
 pub struct Asked<'a> {
     of: &'a Endpoint,
     stream: UnixStream,
+    process: Option<u32>,
     until: Option<Instant>,
     bytes_max: usize,
 }
 
 impl Asked<'_> {
-    /// Waits no longer than this.
+    /// The process that listens there, as the kernel says. None: it has no number here.
+    pub fn process(&self) -> Option<u32> {
+        self.process
+    }
+
+    /// Waits no longer than this, or than it would have.
     pub fn within(mut self, time: Duration) -> Self {
-        self.until = Some(Instant::now() + time);
+        let end = Instant::now() + time;
+        self.until = Some(self.until.map_or(end, |until| until.min(end)));
         self
     }
 
@@ -222,17 +224,6 @@ pub fn ask_all(endpoints: &[Endpoint], question: &Question) -> Vec<Result<Answer
         });
         answered.collect()
     })
-}
-
-/// Waits for a place in the queue of the process that listens there, no longer than `patience`.
-fn connect(path: &Path, patience: Duration) -> std::io::Result<UnixStream> {
-    let kind = SockType::Stream;
-    let socket = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None)?;
-    let stream = UnixStream::from(socket);
-    // On Linux this ends the wait of connect(2), too (unix(7), socket(7)).
-    stream.set_write_timeout(Some(patience))?;
-    nix::sys::socket::connect(stream.as_raw_fd(), &UnixAddr::new(path)?)?;
-    Ok(stream)
 }
 
 /// Paths in questions and answers: text where they are that, their bytes where not.

@@ -43,9 +43,9 @@ enum Thread {
 }
 
 impl Remains {
-    /// Of `process`; None: it is gone, or may still do something, or did just now. It is certain only
-    /// when it is found twice: a signal that was found may have come just after the thread had left
-    /// the kernel, but when the thread is found in the kernel later it does not leave that again.
+    /// Of `process`; None: it is gone, or may still do something, or did just now. The result is certain only
+    /// when it is found twice. A signal that was found may have come just after the thread had left the
+    /// kernel. A thread that is found in the kernel after that does not leave it again.
     pub fn of(process: Pid) -> Option<Remains> {
         // The first thread tells no kernel anything. Mostly it lives, and no other is looked at.
         if matches!(thread_of(process, process)?, Thread::Boots | Thread::Waits) {
@@ -70,10 +70,9 @@ impl Remains {
         self.failed
     }
 
-    /// Takes from it what its end would have set free and what the next process needs, or others who
-    /// wait for its end: sockets, on which others wait or which listen, and locks on files. They are
-    /// reached through a thread, for the process has no descriptors any more. What this process holds
-    /// as well it has from here, and leaves to the next.
+    /// Frees the sockets and file locks that the process would free by its end. The next process needs them,
+    /// and peers wait on the sockets. They are reached through a thread, for the process has no descriptors
+    /// any more. Descriptors that this process holds too came from the supervisor, and stay for the next one.
     pub fn let_go(&self) -> io::Result<()> {
         let Some(thread) = self.waiting.first() else {
             return Ok(());

@@ -21,15 +21,15 @@ pub enum Fs {
     Stat(OfPath),
     /// The FID of a file.
     Path2fid(OfPath),
-    /// A path of a file, from the mount point.
+    /// A path of a file, from the mount point; of that itself: `/`.
     Fid2path(Fid2path),
     /// The size that the MDT knows of a file, and whether it is exact. It is, unless somebody has
     /// the file open for writing or closed it within the last second or so.
     Getsom(OfPath),
     /// Make everything that was done through the mount durable.
     Sync(OfPath),
-    /// Fetch what will be needed soon, in few long requests: of directories all names and
-    /// attributes below, or those of numbered names in them; of files up to 16 MiB the bytes.
+    /// Fetch directories and files that will be needed soon, in few long requests. Of a directory come all
+    /// names and attributes below, or those of numbered names in it; of a file up to 16 MiB of bytes.
     Prefetch(Prefetch),
 }
 
@@ -214,9 +214,13 @@ fn getsom(of: &OfPath) -> Result<(), String> {
 }
 
 fn fid2path(of: &Fid2path) -> Result<(), String> {
-    let Answer::Path(path) = ask(&of.point, &Question::PathOf { fid: of.fid.0 })? else {
+    let Answer::Path(mut path) = ask(&of.point, &Question::PathOf { fid: of.fid.0 })? else {
         return Err("the mount answered something else".to_owned());
     };
+    // The root is no name below itself.
+    if path.is_empty() {
+        path.push(b'/');
+    }
     if !of.json {
         say_bytes(&path);
         return Ok(());

@@ -1,22 +1,25 @@
 //! `glint fsck`
 
+mod checked;
 mod history;
+mod of_mdt;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::{Clock, SystemClock, TargetIndex, TargetKind, Timestamp, Transno};
+use base::{Clock, SystemClock, TargetIndex, TargetKind, Timestamp};
 use clap::Args;
-use mds::fsck::{Issue, Repaired, Severity, objects};
-use mds::hash::NameHasher;
+use mds::fsck::{Issue, Repaired, Severity};
 use mds::keys::{STATE, Table};
 use mds::records::State;
-use mds::store::{Failure, Store};
+use mds::store::Store;
 use oss::fsck::Whose;
-use serde::Serialize;
-use storage::{KvOptions, StorageError, Target, TargetDir};
+use storage::{Kv, KvOptions, StorageError, TableId, Target, TargetDir};
+use wire::hash::NameHasher;
 
+use self::checked::Checked;
+use self::of_mdt::{Mdt, WrongSize, words};
 use crate::directories::refuse_twice;
 use crate::output::{say, say_json};
 use crate::unreadable::unreadable;
@@ -26,10 +29,10 @@ const RESTORE: &str = "nothing else was changed in this target; restore it from 
 
 /// Check the targets of directories that are not being served, and mend them with --repair.
 ///
-/// Without --repair nothing is changed but the count of their starts. With it, counts and places are
-/// made anew, names without a file go, and files without a name are put into /lost+found. Bytes are
-/// removed only where no file has them and the process that could have made one is gone for good;
-/// that needs the MDT and the OSTs in one call.
+/// Without --repair nothing is changed but the count of their starts. With it, counts and places are made
+/// anew, names without a file go, and files without a name are put into /lost+found. Bytes are removed only
+/// where no file has them and the client that could have made one is gone for good; that needs the MDT and
+/// the OSTs in one call.
 ///
 /// The exit code is 1 if anything is wrong that was not mended; warnings (space or counts, nothing
 /// a user would see) do not count.
@@ -44,28 +47,6 @@ pub struct Fsck {
     /// As JSON.
     #[arg(long)]
     json: bool,
-}
-
-/// What was found in one target.
-#[derive(Serialize)]
-struct Checked {
-    target: String,
-    mended: Vec<String>,
-    errors: Vec<String>,
-    warnings: Vec<String>,
-}
-
-impl Checked {
-    fn left(&self) -> usize {
-        self.errors.len() + self.warnings.len()
-    }
-
-    fn tell_left(&mut self, is_warning: bool, line: String) {
-        match is_warning {
-            true => self.warnings.push(line),
-            false => self.errors.push(line),
-        }
-    }
 }
 
 impl Fsck {
@@ -122,15 +103,6 @@ fn one_file_system(targets: &[Target]) -> Result<(), String> {
     }
 }
 
-/// The MDT, for questions about objects.
-struct Mdt {
-    store: Store,
-    /// Nothing was wrong with it, so that what it does not know there is not.
-    was_sound: bool,
-    /// Its last change.
-    last: Transno,
-}
-
 struct Checker {
     repair: bool,
     /// Those that are looked at.
@@ -169,7 +141,7 @@ impl Checker {
             warnings: Vec::new(),
         };
         let result = match name.kind {
-            TargetKind::Mgs => check_mgs(target),
+            TargetKind::Mgs => self.check_mgs(target),
             TargetKind::Mdt => self.check_mdt(target, &mut checked),
             TargetKind::Ost => self.check_ost(target, &mut checked),
         };
@@ -179,10 +151,24 @@ impl Checker {
         checked
     }
 
+    /// The records of a target; without a repair none of them is written.
+    fn kv(&self, target: &Target, tables: &[(TableId, &str)]) -> Result<Kv, String> {
+        let opened = match self.repair {
+            true => target.kv(tables, options(target)),
+            false => target.kv_to_look_at(tables, options(target)),
+        };
+        opened.map_err(|error| error.to_string())
+    }
+
+    fn check_mgs(&self, target: &Target) -> Result<(), String> {
+        let kv = self.kv(target, &[(crate::mgs::TABLE, "config")])?;
+        let superblock = target.superblock();
+        let name = superblock.fs_name.as_str();
+        crate::mgs::Mgs::open(kv, name, superblock.fs_uuid.0).map(drop)
+    }
+
     fn check_mdt(&mut self, target: &Target, checked: &mut Checked) -> Result<(), String> {
-        let kv = target
-            .kv(&mds::tables(), options(target))
-            .map_err(|error| error.to_string())?;
+        let kv = self.kv(target, &mds::tables())?;
         let store = Store::new(Arc::new(kv));
         let state: Option<State> = store.get(Table::State, STATE).map_err(words)?;
         let state = state.ok_or("its state record is missing")?;
@@ -216,29 +202,65 @@ impl Checker {
         let examined = self.check_objects(target, &store, checked);
         // Also where records cannot be read: the bytes are beside them.
         if let Some(mdt) = &self.mdt {
+            let index = target.superblock().target.index;
+            let wrong = mdt.wrong_sizes(index, &store)?;
             let told = examined.as_ref().ok();
-            let is_told = |object| told.is_some_and(|damaged| damaged.contains(&object));
-            mdt.check_missing(target.superblock().target.index, &store, is_told, checked)?;
+            for wrong in wrong {
+                if !told.is_some_and(|examined| examined.damaged.contains(&wrong.object)) {
+                    self.tell_wrong_size(mdt, &wrong, told, checked)?;
+                }
+            }
         }
         examined.map(drop)
     }
 
-    /// The objects of which bytes are damaged, all told of.
+    /// Tells of a file whose object has another size. Where nothing is lost of the object, as the OST's
+    /// records say, a client changed it without an open, and a repair makes the file as long as the object.
+    fn tell_wrong_size(
+        &self,
+        mdt: &Mdt,
+        wrong: &WrongSize,
+        examined: Option<&Examined>,
+        checked: &mut Checked,
+    ) -> Result<(), String> {
+        let recorded = examined.map(|examined| {
+            let size = oss::fsck::recorded_size(&examined.kv, wrong.object);
+            size.map_err(|error| error.to_string())
+        });
+        let recorded = recorded.transpose()?.flatten();
+        let is_newest = examined.is_some_and(|examined| examined.is_newest);
+        if recorded.is_none() || recorded != wrong.found {
+            checked
+                .errors
+                .push(format!("{wrong}; restore it from a copy"));
+        } else if self.repair && is_newest {
+            mds::fsck::ask_size(&mdt.store, wrong.object.fid).map_err(words)?;
+            checked
+                .mended
+                .push(format!("mended: {wrong}; it is as long as these"));
+        } else {
+            let line = format!("{wrong}; --repair makes it as long as these");
+            checked.errors.push(line);
+        }
+        Ok(())
+    }
+
+    /// What is wrong with the objects, all told of.
     fn check_objects(
         &self,
         target: &Target,
         store: &dyn storage::ObjectStore,
         checked: &mut Checked,
-    ) -> Result<BTreeSet<oss::fsck::ObjectId>, String> {
+    ) -> Result<Examined, String> {
         let words = |error: storage::StorageError| error.to_string();
-        let kv = target
-            .kv(&oss::records::TABLES, options(target))
-            .map_err(words)?;
+        let kv = self.kv(target, &oss::records::TABLES)?;
         let ost = target.superblock().target.index;
-        let knows_all = match &self.mdt {
-            Some(mdt) => history::check(mdt, (ost, store, &kv), self.repair, checked)?,
-            None => false,
-        };
+        let newest = self
+            .mdt
+            .as_ref()
+            .map(|mdt| history::check(mdt, (ost, store, &kv), self.repair, checked));
+        let newest = newest.transpose()?;
+        let knows_all = newest.is_some_and(|newest| newest.mdt);
         let mut whose = |object| match &self.mdt {
             None => Whose::Unasked,
             Some(mdt) => match mdt.whose(ost, object) {
@@ -263,72 +285,22 @@ impl Checker {
             checked.tell_left(finding.is_warning(), finding.to_string());
             damaged.extend(finding.damaged());
         }
-        Ok(damaged)
+        let is_newest = newest.is_some_and(|newest| newest.mdt && newest.ost);
+        Ok(Examined {
+            damaged,
+            kv,
+            is_newest,
+        })
     }
 }
 
-impl Mdt {
-    fn whose(&self, ost: TargetIndex, object: oss::fsck::ObjectId) -> Whose {
-        match objects::claim(&self.store, ost, object) {
-            Ok(objects::Claim::Named | objects::Claim::ToBeRemoved) => Whose::Known,
-            // A file whose record was lost may have left it, and then it is all there is of it.
-            Ok(objects::Claim::Nobodys) if self.was_sound => Whose::Nobodys,
-            Ok(_) => Whose::InDoubt,
-            Err(_) => Whose::Unasked,
-        }
-    }
-
-    /// OSTs that have bytes of files, and are not looked at.
-    fn tell_unchecked(
-        &self,
-        osts: &BTreeSet<TargetIndex>,
-        checked: &mut Checked,
-    ) -> Result<(), String> {
-        let mut unchecked = BTreeMap::<TargetIndex, u64>::new();
-        let look = |on: TargetIndex, _: oss::fsck::ObjectId, _: u64| {
-            if !osts.contains(&on) {
-                *unchecked.entry(on).or_default() += 1;
-            }
-        };
-        objects::expected(&self.store, look).map_err(words)?;
-        let told = unchecked.iter().map(|(ost, files)| {
-            format!(
-                "OST{} has bytes of {files} files and was not given: they are not checked; give its \
-                 directory, too",
-                ost.0
-            )
-        });
-        checked.warnings.extend(told);
-        Ok(())
-    }
-
-    /// Files of which bytes are known, and not there.
-    fn check_missing(
-        &self,
-        ost: TargetIndex,
-        store: &dyn storage::ObjectStore,
-        is_told: impl Fn(oss::fsck::ObjectId) -> bool,
-        checked: &mut Checked,
-    ) -> Result<(), String> {
-        let look = |on: TargetIndex, object: oss::fsck::ObjectId, size: u64| {
-            if on != ost || is_told(object) {
-                return;
-            }
-            let file = object.fid;
-            let wrong = match oss::fsck::size(store, object) {
-                Ok(None) => format!("the bytes of file {file} are missing"),
-                Ok(Some(found)) if found != size => {
-                    format!("file {file} is {size} bytes long, and has {found}")
-                }
-                // What cannot be examined was told already.
-                Ok(_) | Err(_) => return,
-            };
-            checked
-                .errors
-                .push(format!("{wrong}; restore it from a copy"));
-        };
-        objects::expected(&self.store, look).map_err(words)
-    }
+/// An OST whose records can be read.
+struct Examined {
+    /// Objects of which bytes are damaged.
+    damaged: BTreeSet<oss::fsck::ObjectId>,
+    kv: Kv,
+    /// Neither it nor the MDT was an older copy, until this call made do with it.
+    is_newest: bool,
 }
 
 /// The target can't be read as a whole, for this `cause`: which of its records are damaged, as far
@@ -350,23 +322,6 @@ fn tell_unreadable(target: &Target, cause: String, checked: &mut Checked) {
     checked.errors.extend(lines);
 }
 
-fn words(failure: Failure) -> String {
-    match failure {
-        Failure::Refused(error) => error.to_string(),
-        Failure::Broken(error) => error.to_string(),
-    }
-}
-
 fn options(target: &Target) -> KvOptions {
     KvOptions::new(target.superblock().target.to_string())
-}
-
-fn check_mgs(target: &Target) -> Result<(), String> {
-    let tables = [(crate::mgs::TABLE, "config")];
-    let kv = target
-        .kv(&tables, options(target))
-        .map_err(|error| error.to_string())?;
-    let superblock = target.superblock();
-    let name = superblock.fs_name.as_str();
-    crate::mgs::Mgs::open(kv, name, superblock.fs_uuid.0).map(drop)
 }

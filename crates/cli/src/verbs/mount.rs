@@ -78,7 +78,7 @@ fn patience(servers: &[Address], timeout: Option<Duration>, stop: Stop) -> Patie
     Arc::new(move |waited| {
         if !said.swap(true, Ordering::SeqCst) {
             complain(format!(
-                "waiting for the management service, which nobody serves at {servers} yet"
+                "waiting for the management service: no server has it at {servers} yet"
             ));
         }
         let is_over = timeout.is_some_and(|timeout| waited >= timeout);
@@ -143,7 +143,8 @@ impl MountVerb {
             ..options.wish(self.point, timeout)
         };
         let clock = Arc::new(SystemClock::default());
-        let mut mounting = Mounting::start(&config, &wish, None, (held, descriptors), clock)?;
+        let mut mounting =
+            Mounting::start(&config, &wish, None, (held, descriptors), (clock, &stop))?;
         daemon::ready(&format!("mounted at {}", mounting.point().display()));
         mounting.serve(&stop, Vec::new);
         mounting.outcome()

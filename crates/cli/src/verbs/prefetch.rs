@@ -88,8 +88,8 @@ impl Prefetch {
             };
             all &= done.map_err(complain).is_ok();
         }
-        came.files(&files)?;
-        came.tell(self.json)?;
+        all &= came.files(&files).map_err(complain).is_ok();
+        came.tell(self.json, all)?;
         match all {
             true => Ok(()),
             false => Err("not everything was fetched".to_owned()),
@@ -176,12 +176,14 @@ impl Came {
         Ok(())
     }
 
-    fn tell(&self, json: bool) -> Result<(), String> {
+    /// Where `all` could be fetched, what did not come was here.
+    fn tell(&self, json: bool, all: bool) -> Result<(), String> {
         if json {
             return say_json(self);
         }
         match (self.directories, self.entries, self.files) {
-            (0, 0, 0) => say("fetched nothing: all of it is here already"),
+            (0, 0, 0) if all => say("fetched nothing: all of it is here already"),
+            (0, 0, 0) => say("fetched nothing"),
             (directories, entries, files) => say(format!(
                 "fetched {directories} directories with {entries} entries, and {files} files"
             )),

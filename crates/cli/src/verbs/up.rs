@@ -109,8 +109,13 @@ impl Up {
             clocks: rpc::Clocks::default(),
         };
         let (wish, beside) = (options.wish(self.mount, None), (serving.targets(), &*dir));
-        let mut mounting =
-            Mounting::start(&config, &wish, Some(beside), (held, descriptors), clock)?;
+        let mut mounting = Mounting::start(
+            &config,
+            &wish,
+            Some(beside),
+            (held, descriptors),
+            (clock, &stop),
+        )?;
         let _ = point.set(mounting.point().to_owned());
         let (dir, point) = (self.dir.display(), mounting.point().display().to_string());
         daemon::ready(&format!("{dir} mounted at {point}"));

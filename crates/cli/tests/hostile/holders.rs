@@ -3,15 +3,20 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use base::{Fid, TargetName};
+use base::limits::{BULK_BYTES_MAX, FRAME_REQUESTS_MAX, SLOTS_MAX, UNANSWERED_BYTES_MAX};
+use base::{ByteRange, Fid, TargetName, Timestamp};
+use dlm::Mode;
+use layout::ObjectId;
 use rpc::{ClientSecret, Credential, RefusalReason};
-use wire::frame::{Frame, FrameKind, Header};
-use wire::mdt::Request;
+use wire::frame::{Bulk, Frame, FrameKind, Header};
+use wire::mdt::{Request, WriteTicket};
+use wire::ost;
 
 use crate::Cluster;
-use crate::peer::{Outcome, Peer, Place, Who, hello};
+use crate::peer::{Await, Outcome, Peer, Place, Who, hello};
 use crate::support::{Staying, glint, needs_root, shell};
 
 /// Bytes of attributes of one file, but for their names.
@@ -121,6 +126,154 @@ fn peers_that_take_no_replies_cost_a_server_no_more_than_it_may_spend() {
     goes_on(&dir);
     drop(mounted);
     cluster.ends_well("after peers that take no replies");
+}
+
+/// Sessions that append to what another has locked, and does not give back.
+const APPENDERS: u64 = 6;
+
+#[test]
+fn data_of_peers_that_wait_costs_a_server_no_more_than_it_may_spend() {
+    if needs_root() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let (dir, mounted) = (cluster.dir.path().to_owned(), mount(&cluster));
+    goes_on(&dir);
+    let ost = |number| {
+        let target = TargetName::ost(0);
+        let mut peer = Peer::silent(&cluster.place, true, target).unwrap();
+        let hello = hello(target, (3 << 32) + number, Credential::Client).to_bytes();
+        let greeted = peer.greet(&cluster.place, &hello, Who::Client);
+        assert_eq!(greeted, Outcome::Welcome);
+        peer
+    };
+    let object = ObjectId {
+        fid: Fid::new(1 << 30, 1),
+        stripe: 0,
+    };
+    let mut holder = ost(0);
+    let lock = ost::Request::Enqueue {
+        object,
+        range: ByteRange::ALL,
+        mode: Mode::PW.index() as u8,
+    };
+    let locked = holder.request(wire::encode(&lock));
+    assert_eq!(holder.ask(&locked, Await::Answer), Outcome::Done);
+
+    let of_server = format!("/proc/{}/status", cluster.server.pid());
+    let memory = || kilobytes(&of_server, "VmRSS") << 10;
+    let before = memory();
+    let append = wire::encode(&ost::Request::Append {
+        object,
+        bulk: (0, BULK_BYTES_MAX as u32),
+        ticket: WriteTicket {
+            layout_generation: 1,
+            open_epoch: 1,
+        },
+        mtime: Timestamp::default(),
+    });
+    let data = Bulk::from(vec![7; BULK_BYTES_MAX]);
+    let mut appenders: Vec<Peer> = (1..=APPENDERS).map(ost).collect();
+    for _ in 0..SLOTS_MAX {
+        for appender in &mut appenders {
+            if !appender.is_full() {
+                let mut frame = appender.request(append.clone());
+                Arc::make_mut(&mut frame.payload).bulk = data.clone();
+                appender.ask(&frame, Await::Turn);
+            }
+        }
+        goes_on(&dir);
+    }
+    let kept = memory() - before;
+    println!("{} MiB", kept >> 20);
+    assert!(kept < 3 * UNANSWERED_BYTES_MAX as u64, "{} MiB", kept >> 20);
+    // More data than a frame carries is not made of it.
+    let mut frame = holder.request(append);
+    let payload = Arc::make_mut(&mut frame.payload);
+    payload.bulk = data;
+    payload.subs = vec![payload.subs[0].clone(); 1000];
+    holder.ask(&frame, Await::Turn);
+    let kept = memory() - before;
+    assert!(kept < 3 * UNANSWERED_BYTES_MAX as u64, "{} MiB", kept >> 20);
+    goes_on(&dir);
+    drop((holder, appenders, mounted));
+    cluster.ends_well("after peers that wait");
+}
+
+/// Sessions beside a mount that keep the MDT busy.
+const BUSY: u64 = 21;
+
+/// As many requests as a frame may have.
+fn full_frame(peer: &mut Peer, fid: Fid) -> Frame {
+    let mut frame = peer.request(wire::encode(&Request::GetAttr { fid, dir: fid }));
+    let payload = Arc::make_mut(&mut frame.payload);
+    payload.bulk = Bulk::default();
+    payload.subs = vec![payload.subs[0].clone(); FRAME_REQUESTS_MAX];
+    frame
+}
+
+/// A session that has four frames under way, and counts those that are answered.
+fn keeps_busy(
+    place: &Place,
+    (number, fid): (u64, Fid),
+    (is_over, answered): (&AtomicBool, &AtomicU64),
+) {
+    let target = TargetName::mdt(0);
+    let mut peer = Peer::silent(place, true, target).unwrap();
+    let hello = hello(target, number, Credential::Client).to_bytes();
+    assert_eq!(peer.greet(place, &hello, Who::Client), Outcome::Welcome);
+    for _ in 0..4 {
+        let frame = full_frame(&mut peer, fid);
+        peer.say(&frame).unwrap();
+    }
+    while !is_over.load(Ordering::Relaxed) {
+        let heard = peer.hear().unwrap();
+        match heard.header.kind {
+            FrameKind::Reply => {
+                answered.fetch_add(1, Ordering::Relaxed);
+                peer.is_answered(&heard);
+                let frame = full_frame(&mut peer, fid);
+                peer.say(&frame).unwrap();
+            }
+            FrameKind::Callback => peer.answer(&heard).unwrap(),
+            _ => {}
+        }
+    }
+}
+
+/// Each call of a mount waits for a part of a frame of each other session, and not for all that they ask.
+#[test]
+fn sessions_that_keep_a_server_busy_hold_no_mount_up() {
+    if needs_root() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let (dir, mounted) = (cluster.dir.path().to_owned(), mount(&cluster));
+    fs::create_dir(dir.join("mnt/other")).unwrap();
+    glint(&dir, &["fs", "sync", "mnt"]).worked();
+    let fid = glint(&dir, &["fs", "path2fid", "mnt/other"]);
+    let fid: Fid = fid.worked().trim().parse().unwrap();
+    let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for number in 0..BUSY {
+            let (place, counts) = (&cluster.place, (&is_over, &answered));
+            scope.spawn(move || keeps_busy(place, ((3 << 32) + number, fid), counts));
+        }
+        let count = || answered.load(Ordering::Relaxed);
+        while count() < BUSY {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let before = count();
+        for number in 0..5 {
+            fs::create_dir(dir.join(format!("mnt/dir{number}"))).unwrap();
+        }
+        let meanwhile = count() - before;
+        is_over.store(true, Ordering::Relaxed);
+        assert!(meanwhile < 2 * BUSY, "{meanwhile} frames of others");
+    });
+    goes_on(&dir);
+    drop(mounted);
+    cluster.ends_well("after sessions that keep it busy");
 }
 
 #[test]

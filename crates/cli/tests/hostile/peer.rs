@@ -255,8 +255,8 @@ impl Peer {
         frame
     }
 
-    /// Sends it, and a ping behind it; what is answered to it. Callbacks that come meanwhile are answered with
-    /// nothing.
+    /// Sends the frame and a ping behind it, and returns the answer. Callbacks that come meanwhile get an
+    /// empty answer.
     pub fn ask(&mut self, frame: &Frame, what: Await) -> Outcome {
         let mut ping = Header::new(FrameKind::Ping);
         self.stamp(&mut ping);
@@ -272,7 +272,7 @@ impl Peer {
             };
             match heard.header.kind {
                 FrameKind::Reply => {
-                    self.free.extend(self.waiting.remove(&heard.header.xid));
+                    self.is_answered(&heard);
                     if heard.header.xid == frame.header.xid {
                         return self.outcome(&heard);
                     }
@@ -286,6 +286,11 @@ impl Peer {
         Outcome::Silence
     }
 
+    /// The slot of the request is free again.
+    pub fn is_answered(&mut self, reply: &Frame) {
+        self.free.extend(self.waiting.remove(&reply.header.xid));
+    }
+
     fn outcome(&self, reply: &Frame) -> Outcome {
         let status = reply.payload.subs.first().map_or(0, |sub| sub.status);
         match wire::status_from(status) {
@@ -295,7 +300,7 @@ impl Peer {
         }
     }
 
-    fn answer(&mut self, callback: &Frame) -> io::Result<()> {
+    pub fn answer(&mut self, callback: &Frame) -> io::Result<()> {
         let mut header = Header::new(FrameKind::CallbackReply);
         self.stamp(&mut header);
         (header.slot, header.xid) = (callback.header.slot, callback.header.xid);

@@ -359,6 +359,7 @@ fn of_mdt() -> Vec<(&'static str, Node)> {
         ),
         ("statfs", StatFs),
         ("pathof", PathOf { fid }),
+        ("take-lease", TakeLease { dir: fid }),
         (
             "walk",
             Walk {

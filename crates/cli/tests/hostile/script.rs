@@ -15,7 +15,7 @@ use crate::shape::Node;
 /// ```text
 /// ## name of the script
 /// to ost0                      who is spoken to: mgs, mdt0, ost0
-/// as client                    client, server, stranger (no key), climber (a client that says it is a server)
+/// as client                    client, server, stranger (no key), climber (a client that acts as a server)
 /// over unix                    tcp, unless said
 /// connect FIELD=VALUE ...      a hello with these fields, and the proof
 /// send NAME FIELD=VALUE ...    a request; FIELD as in ticket.open_epoch

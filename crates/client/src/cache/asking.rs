@@ -5,9 +5,9 @@ use dlm::Mode;
 
 use crate::executor::{Oneshot, Sender, oneshot};
 
-/// One file's. A read may have pages of the kernel locked while it waits; so it does not wait for a
-/// request of its own, which may stand behind somebody who waits for those pages, but for anything
-/// that may serve it: another request's lock, or a lock that is being given back (hazard 6).
+/// One file's. A read may have pages of the kernel locked while it waits. A lock request of its own could
+/// stand behind a request that waits for those pages. So the read waits for anything that may serve it:
+/// another request's lock, or a lock that is being given back.
 #[derive(Default)]
 pub(crate) struct Asking {
     modes: Vec<Mode>,

@@ -10,10 +10,12 @@ use hashbrown::HashTable;
 use wire::mdt::{DirEntry, WalkOrder};
 use wire::{Attr, FileKind, SizeState};
 
-use crate::cache::ahead::WalkId;
+use crate::cache::kernel_list::KernelList;
 use crate::cache::known::{END, Known};
+use crate::cache::list_prefetch::ListPrefetch;
 use crate::cache::listed::Listed;
 use crate::cache::local_changes::{LocalChange, NameChange};
+use crate::cache::withdrawn::Entries;
 
 /// Absent names remembered per directory; beyond, all are forgotten.
 const ABSENT_MAX: usize = 1024;
@@ -40,24 +42,19 @@ pub(crate) struct Directory {
     /// Between which cookies no entry is missing from `entries`.
     known: Known,
     /// How far a sweep for what readers have passed has come, where it was not done.
-    pub swept: u64,
-    /// The state's stamp when something was withdrawn last. A reply asked for before may be older
-    /// than that withdrawal, so it is used once and teaches nothing (hazard 26).
-    pub withdrawn: u64,
-    /// A walk of a tree brought the list, and nobody has read it yet.
-    pub ahead: Option<WalkId>,
+    swept: u64,
+    /// What was withdrawn lately, by the state's stamps. A reply asked for before may be older than a
+    /// withdrawal, and teaches nothing of that entry.
+    pub withdrawn: Entries,
     /// Counts losses of the CHILD bit: children covered under an earlier count are not covered.
-    pub child_epoch: u64,
-    /// Counts losses of the list.
-    pub list_epoch: u64,
-    /// The list was lost while it was being read, and not read in one go since. What is fetched
-    /// ahead of its reader would be lost again.
-    pub restless: bool,
+    child_epoch: u64,
     /// Files whose size the MDT did not know when it listed them, though nobody had them to itself:
     /// their OSTs know it. By cookie.
     sizeless: BTreeMap<u64, Fid>,
-    /// The list epoch of all pages the kernel may hold; `None` when mixed or none.
-    pub kernel_pages: Option<u64>,
+    /// Whether the list was fetched ahead.
+    pub prefetch: ListPrefetch,
+    /// Which list the kernel shows.
+    pub in_kernel: KernelList,
 }
 
 impl Directory {
@@ -236,7 +233,7 @@ impl Directory {
         self.known
             .forget(before.map_or(0, |(cookie, _)| *cookie), *last);
         // Who reads the kernel's pages would ask for each file alone.
-        self.kernel_pages = None;
+        self.in_kernel.spoil();
     }
 
     /// The cookies `count` entries before and behind `cookie`; those at the ends if there are fewer.
@@ -325,7 +322,27 @@ impl Directory {
     pub fn forget_list(&mut self) {
         self.known.forget_all();
         self.sizeless.clear();
-        self.list_epoch += 1;
+        self.in_kernel.list_lost();
+    }
+
+    /// CHILD of the lease is gone: no child is covered by it.
+    pub fn children_lost(&mut self) {
+        self.child_epoch += 1;
+    }
+
+    /// How often that was so.
+    pub fn child_epoch(&self) -> u64 {
+        self.child_epoch
+    }
+
+    /// A sweep has come as far as `cookie`; zero: it was done, or starts anew.
+    pub fn swept_to(&mut self, cookie: u64) {
+        self.swept = cookie;
+    }
+
+    /// Where a sweep goes on.
+    pub fn swept(&self) -> u64 {
+        self.swept
     }
 
     /// Nothing is valid any more.
@@ -335,7 +352,7 @@ impl Directory {
         self.by_name = HashTable::new();
         self.placeless = HashMap::new();
         self.absent = HashSet::new();
-        self.child_epoch += 1;
+        self.children_lost();
     }
 
     /// Every name known, in no order.
@@ -493,7 +510,7 @@ mod tests {
         let mut dir = Directory::default();
         let page = (1..=9).map(|n| (n * 10, listed(&format!("f{n}"), n)));
         dir.extend(0, page, true);
-        dir.kernel_pages = Some(dir.list_epoch);
+        dir.in_kernel.answered(0);
         assert_eq!(dir.around(50, 2), 30..=70);
         assert_eq!(dir.around(20, 7), 0..=90);
         dir.forget_entries(&[10, 20, 40]);
@@ -502,7 +519,7 @@ mod tests {
         assert_eq!(after(&dir, 40), Some(50));
         assert!(dir.get(&name("f2")).is_none() && !dir.is_absent(&name("f2")));
         assert!(dir.get(&name("f3")).is_some(), "some need it still");
-        assert!(!dir.is_complete() && dir.kernel_pages.is_none());
+        assert!(!dir.is_complete() && !dir.in_kernel.opened(true));
         let page = (1..=4).map(|n| (n * 10, listed(&format!("f{n}"), n)));
         dir.extend(0, page, false);
         assert!(dir.is_complete() && dir.names().count() == 9);

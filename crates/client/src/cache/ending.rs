@@ -10,20 +10,42 @@ use crate::executor::{Oneshot, Sender, oneshot};
 /// How long a use that has ended may be taken for one that goes on.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Those who wait for the ends of uses: told when these are dropped.
+/// Uses that end, and those who wait for that.
 #[derive(Default)]
-pub(crate) struct EndingUses(Vec<(Fid, Tick, Sender<()>)>);
+pub(crate) struct EndingUses {
+    /// Those who wait: told when these are dropped.
+    waiting: Vec<(Fid, Tick, Sender<()>)>,
+    /// Files of uses that are over here, of which the MDT is being told. Once for each use.
+    reported: Vec<Fid>,
+}
 
 impl EndingUses {
     /// Nobody waits.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.waiting.is_empty()
+    }
+
+    /// A use of `fid` is over here, and the MDT is about to be told.
+    pub fn begin_report(&mut self, fid: Fid) {
+        self.reported.push(fid);
+    }
+
+    /// The MDT has been told of one.
+    pub fn end_report(&mut self, fid: Fid) {
+        if let Some(first) = self.reported.iter().position(|of| *of == fid) {
+            self.reported.swap_remove(first);
+        }
+    }
+
+    /// The MDT may not know yet that a use of `fid` is over.
+    pub fn is_reported(&self, fid: Fid) -> bool {
+        self.reported.contains(&fid)
     }
 
     /// Resolves when the use of `fid` is over, or it seems that it goes on.
     pub fn wait(&mut self, fid: Fid, now: Tick) -> Oneshot<()> {
         let (sender, ends) = oneshot();
-        self.0.push((fid, now, sender));
+        self.waiting.push((fid, now, sender));
         ends
     }
 
@@ -40,7 +62,7 @@ impl EndingUses {
     }
 
     fn take(&mut self, which: impl Fn(&(Fid, Tick, Sender<()>)) -> bool) -> Vec<Sender<()>> {
-        let taken = self.0.extract_if(.., |waiting| which(waiting));
+        let taken = self.waiting.extract_if(.., |waiting| which(waiting));
         taken.map(|(.., sender)| sender).collect()
     }
 }

@@ -81,8 +81,8 @@ impl FileState {
         self.kernel.was_told() || self.opens.is_open()
     }
 
-    /// Bytes that the OST has durably, or that nobody wants any more, need not be remembered, once it
-    /// is that some of them could not be written.
+    /// Frees the records of bytes that are durable or no longer needed. Write errors among them are recorded
+    /// first.
     pub fn forget_settled(&mut self, fid: Fid, records: Option<&Records>) {
         let settled = self.pages.take_settled();
         let Some(records) = records else {
@@ -108,8 +108,8 @@ impl FileState {
         self.uses_over()
     }
 
-    /// The EX lock under which attributes were changed here that the MDT has yet to hear of, but for what
-    /// a Close on its way tells.
+    /// The EX lock under which attributes were changed here, if the MDT does not know the changes and no
+    /// Close on its way reports them.
     pub fn has_changes_to_report(&self) -> Option<LockHandle> {
         let is_changed = self.change.is_any() && !self.registration.is_closing();
         self.locks.exclusive().filter(|_| is_changed)
@@ -161,9 +161,9 @@ impl FileState {
         lost
     }
 
-    /// The MDT does not know it any more. `told`: what an eviction took of it was already.
-    pub fn lose_open(&mut self, told: bool) {
-        if !self.lose_unwritten() && !told {
+    /// The MDT does not know it any more. `is_reported`: what an eviction took of it was already.
+    pub fn lose_open(&mut self, is_reported: bool) {
+        if !self.lose_unwritten() && !is_reported {
             self.errors.add(FsError::Io);
         }
         self.registration.lose_writers();

@@ -1,5 +1,5 @@
 //! The locks of one file in use here: the MDT's EX lock, requests for extent locks, and the giving back of
-//! either (hazard 6).
+//! either.
 
 use base::{FsError, LockHandle};
 use dlm::Mode;
@@ -8,7 +8,7 @@ use crate::cache::asking::Asking;
 use crate::cache::holder::Holder;
 use crate::executor::Oneshot;
 
-/// Where the giving back of a lock stands (hazard 6).
+/// Where the giving back of a lock stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Revoking {
     /// Nothing is being given back.

@@ -1,60 +1,16 @@
 //! What is known of one file.
 
-use base::{Fid, FsError, TargetIndex};
-use wire::{Attr, FileKind};
+use base::{Fid, FsError, LockHandle, TargetIndex, Timestamp};
+use wire::mdt::SetAttr;
 
+use crate::cache::cached_attr::CachedAttr;
 use crate::cache::directory::Directory;
 use crate::cache::file::FileState;
-use crate::executor::{Oneshot, WaitList};
-
-/// What keeps the attributes valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Covered {
-    /// Nothing.
-    No,
-    /// Nothing, and the MDT would give nothing when it told them: others write to the file.
-    Refused,
-    /// CHILD of the lease on the directory it was seen in last, as long as its count is this.
-    Parent { child_epoch: u64 },
-    /// A lock on the file itself.
-    Own,
-    /// PERM alone of a lock on the file itself, others writing to the file as well. Mode and owner
-    /// are valid, and whether there are extended attributes.
-    Mode,
-}
-
-/// How a question came to a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reached {
-    /// By an open file, or by a name just looked up.
-    Rightly,
-    /// By its path, or for a directory something that can be asked again.
-    ByPath,
-    /// By a path or an open file: the kernel does not tell.
-    Perhaps,
-    /// The same of a question for attributes, which must not be answered with those of a file that
-    /// its path has ceased to lead to.
-    Stat,
-    /// By its path, with a lock held in the kernel that forgetting a name may need.
-    Held,
-}
+use crate::cache::stale_names::{Entrance, Reached, StaleNames};
+use crate::executor::Oneshot;
 
 /// A file's extended attributes, name and value.
 pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// Names the kernel may still hold and believe that lead here no more, or that nothing covers.
-/// Questions by path wait until they are gone and are then answered `Stale`, so that the kernel
-/// looks the name up again (hazard 4).
-#[derive(Default)]
-struct StaleNames {
-    count: u32,
-    /// The kernel cannot forget them at once.
-    late: bool,
-    /// One of them leads elsewhere for certain.
-    misled: bool,
-    /// Who waits for the last of them to be gone.
-    forgotten: WaitList,
-}
 
 /// What few files have.
 #[derive(Default)]
@@ -82,73 +38,74 @@ impl Rare {
 }
 
 /// One file in the cache, unknown at first. There are millions: what is rare is boxed.
+#[derive(Default)]
 pub(crate) struct Inode {
-    /// The last attributes told; to be used only while covered.
-    pub attr: Option<Attr>,
-    pub covered: Covered,
-    dir: Fid,
+    /// Its attributes, and what keeps them valid.
+    pub attrs: CachedAttr,
     /// References the kernel holds.
-    pub lookups: u64,
+    lookups: u64,
     rare: Option<Box<Rare>>,
     /// Of a directory.
-    pub directory: Option<Box<Directory>>,
+    directory: Option<Box<Directory>>,
     /// Of what is open or has data here.
-    pub file: Option<Box<FileState>>,
+    file: Option<Box<FileState>>,
 }
 
-impl Default for Inode {
-    fn default() -> Inode {
-        Inode {
-            attr: None,
-            covered: Covered::No,
-            dir: Fid::NONE,
-            lookups: 0,
-            rare: None,
-            directory: None,
-            file: None,
-        }
-    }
-}
-
+/// Parts.
 impl Inode {
-    /// The OST that has its bytes, once its attributes are known.
-    pub fn ost(&self) -> Option<TargetIndex> {
-        let attr = self.attr.as_ref()?;
-        attr.layout.stripes.first().copied()
+    /// The directory's names, made if need be.
+    pub fn directory(&mut self) -> &mut Directory {
+        self.directory.get_or_insert_default()
+    }
+
+    /// The directory's names, if anything is known of them.
+    pub fn directory_known(&mut self) -> Option<&mut Directory> {
+        self.directory.as_deref_mut()
+    }
+
+    /// The same, to look at.
+    pub fn as_directory(&self) -> Option<&Directory> {
+        self.directory.as_deref()
+    }
+
+    /// Its open state, made if need be.
+    pub fn file(&mut self) -> &mut FileState {
+        self.file.get_or_insert_default()
+    }
+
+    /// Its open state, if it has one.
+    pub fn file_known(&mut self) -> Option<&mut FileState> {
+        self.file.as_deref_mut()
+    }
+
+    /// The same, to look at.
+    pub fn as_file(&self) -> Option<&FileState> {
+        self.file.as_deref()
+    }
+
+    /// Drops the open state if `is_unused` says so. Returns it then.
+    pub fn drop_file_if(
+        &mut self,
+        is_unused: impl FnOnce(&FileState) -> bool,
+    ) -> Option<Box<FileState>> {
+        self.file.take_if(|file| is_unused(file))
     }
 
     /// Nothing in it would be missed.
     pub fn is_idle(&self) -> bool {
-        let referred = self.lookups > 0 || self.has_stale_names() || self.is_losing_names();
+        let referred = self.is_in_kernel() || self.has_stale_names() || self.is_losing_names();
         !referred && self.file.is_none()
     }
 
     /// Nothing in it would be missed if the kernel let it go.
     pub fn is_only_in_kernel(&self) -> bool {
-        let told = self.has_stale_names() || self.is_losing_names();
-        self.lookups > 0 && !told && self.file.is_none()
+        let names_go = self.has_stale_names() || self.is_losing_names();
+        self.is_in_kernel() && !names_go && self.file.is_none()
     }
 
-    /// A directory it was seen in last; NONE if nowhere.
-    pub fn dir(&self) -> Fid {
-        self.dir
-    }
-
-    /// It was seen in `dir`. The lease of another directory covers it no more.
-    pub fn seen_in(&mut self, dir: Fid) {
-        if self.dir != dir && matches!(self.covered, Covered::Parent { .. }) {
-            self.covered = match self.is_exclusive() {
-                true => Covered::Own,
-                false => Covered::No,
-            };
-        }
-        self.dir = dir;
-    }
-
-    /// This client has the EX lock: the truth about it is here.
-    pub fn is_exclusive(&self) -> bool {
-        let file = self.file.as_ref();
-        file.is_some_and(|file| file.locks.is_exclusive())
+    /// Somebody has it open here.
+    pub fn is_open(&self) -> bool {
+        self.as_file().is_some_and(|file| file.opens.is_open())
     }
 
     fn change_rare<R>(&mut self, change: impl FnOnce(&mut Rare) -> R) -> R {
@@ -159,15 +116,129 @@ impl Inode {
         }
         result
     }
+}
 
-    fn stale(&self) -> Option<&StaleNames> {
-        self.rare.as_ref()?.stale.as_ref()
+/// References of the kernel.
+impl Inode {
+    /// How many there are.
+    pub fn lookups(&self) -> u64 {
+        self.lookups
     }
 
-    fn stale_mut(&mut self) -> Option<&mut StaleNames> {
-        self.rare.as_mut()?.stale.as_mut()
+    /// There are some.
+    pub fn is_in_kernel(&self) -> bool {
+        self.lookups > 0
     }
 
+    /// The kernel is about to have one more.
+    pub fn refer(&mut self) {
+        self.lookups += 1;
+    }
+
+    /// The kernel has `count` less.
+    pub fn unrefer(&mut self, count: u64) {
+        self.lookups = self.lookups.saturating_sub(count);
+    }
+
+    /// The kernel has `lookups` from the process before.
+    pub fn inherit_lookups(&mut self, lookups: u64) {
+        self.lookups = lookups;
+    }
+}
+
+/// Attributes.
+impl Inode {
+    /// The OST that has its bytes, once its attributes are known.
+    pub fn ost(&self) -> Option<TargetIndex> {
+        self.attrs.known()?.layout.stripes.first().copied()
+    }
+
+    /// A directory it was seen in last; NONE if nowhere.
+    pub fn dir(&self) -> Fid {
+        self.attrs.dir()
+    }
+
+    /// It was seen in `dir`. The lease of another directory covers it no more, but the EX lock does.
+    pub fn seen_in(&mut self, dir: Fid) {
+        let was_leased = self.attrs.is_covered_by_parent();
+        self.attrs.seen_in(dir);
+        if was_leased && !self.attrs.is_covered_by_parent() && self.is_exclusive() {
+            self.attrs.own_lock_granted();
+        }
+    }
+
+    /// It is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.attrs.is_directory()
+    }
+
+    /// This client has the EX lock: the truth about it is here.
+    pub fn is_exclusive(&self) -> bool {
+        self.as_file().is_some_and(|file| file.locks.is_exclusive())
+    }
+
+    /// Attributes are changed here, at `now` at the earliest, to be reported later. False: the truth about
+    /// them is not here, and nothing was changed.
+    pub fn change_here(&mut self, change: &SetAttr, now: Timestamp) -> bool {
+        let Some(file) = self.file.as_mut().filter(|file| file.locks.is_exclusive()) else {
+            return false;
+        };
+        let Some(attr) = self.attrs.known() else {
+            return false;
+        };
+        let before = attr.mtime_set.later(attr.ctime);
+        let before = before.later(file.object.mtime());
+        let changed = self.attrs.change_here(change, now.later(before));
+        changed
+            .map(|attr| file.change.merge(change, attr))
+            .is_some()
+    }
+
+    /// The EX lock is gone, if there was one, and what it covered is valid no more. The bytes are left to
+    /// the caller.
+    pub fn lose_exclusive(&mut self) -> Option<LockHandle> {
+        let handle = self.file_known()?.lose_exclusive()?;
+        self.attrs.cover_lost();
+        self.forget_xattrs();
+        Some(handle)
+    }
+
+    /// The MDT has restarted, or given up on this client: no attributes are valid.
+    pub fn void(&mut self) {
+        self.attrs.void();
+        self.forget_xattrs();
+    }
+
+    /// All extended attributes, valid under XATTR.
+    pub fn xattrs(&self) -> Option<&Xattrs> {
+        self.rare.as_ref()?.xattrs.as_ref()
+    }
+
+    /// The extended attributes are these.
+    pub fn learn_xattrs(&mut self, xattrs: Xattrs) {
+        self.change_rare(|rare| rare.xattrs = Some(xattrs));
+    }
+
+    /// The extended attributes are not known any more.
+    pub fn forget_xattrs(&mut self) {
+        if self.rare.is_some() {
+            self.change_rare(|rare| rare.xattrs = None);
+        }
+    }
+
+    /// A symlink's target, if known.
+    pub fn target(&self) -> Option<&[u8]> {
+        self.rare.as_ref()?.target.as_deref()
+    }
+
+    /// A symlink's target is this, and will be.
+    pub fn learn_target(&mut self, target: Box<[u8]>) {
+        self.change_rare(|rare| rare.target = Some(target));
+    }
+}
+
+/// Names that go.
+impl Inode {
     /// A call of this client is about to remove one of its names.
     pub fn begin_losing_name(&mut self) {
         self.change_rare(|rare| rare.losing_names += 1);
@@ -183,36 +254,14 @@ impl Inode {
         self.rare.as_ref().is_some_and(|rare| rare.losing_names > 0)
     }
 
-    /// All extended attributes, valid under XATTR.
-    pub fn xattrs(&self) -> Option<&Xattrs> {
-        self.rare.as_ref()?.xattrs.as_ref()
-    }
-
-    /// The extended attributes are these, or are not known any more.
-    pub fn set_xattrs(&mut self, xattrs: Option<Xattrs>) {
-        if xattrs.is_some() || self.rare.is_some() {
-            self.change_rare(|rare| rare.xattrs = xattrs);
-        }
-    }
-
-    /// A symlink's target, if known.
-    pub fn target(&self) -> Option<&[u8]> {
-        self.rare.as_ref()?.target.as_deref()
-    }
-
-    /// A symlink's target, which never changes.
-    pub fn set_target(&mut self, target: Box<[u8]>) {
-        self.change_rare(|rare| rare.target = Some(target));
-    }
-
     /// The kernel is about to forget one of its names.
     pub fn name_goes(&mut self) {
-        self.change_rare(|rare| rare.stale.get_or_insert_default().count += 1);
+        self.change_rare(|rare| rare.stale.get_or_insert_default().add());
     }
 
     /// A name that goes leads elsewhere for certain.
     pub fn name_misleads(&mut self) {
-        self.change_rare(|rare| rare.stale.get_or_insert_default().misled = true);
+        self.change_rare(|rare| rare.stale.get_or_insert_default().mislead());
     }
 
     /// The kernel may come here by a name that is about to go.
@@ -222,85 +271,54 @@ impl Inode {
 
     /// The kernel has forgotten one of the stale names.
     pub fn name_forgotten(&mut self) {
-        let Some(stale) = self.stale_mut() else {
-            return;
-        };
-        stale.count -= 1;
-        if stale.count == 0 {
-            stale.forgotten.wake_all();
+        if self.stale_known().is_some_and(StaleNames::forget) {
             self.change_rare(|rare| rare.stale = None);
         }
     }
 
     /// Forgetting one takes long: nobody waits for it any more.
     pub fn name_late(&mut self) {
-        if let Some(stale) = self.stale_mut() {
-            stale.late = true;
-            stale.forgotten.wake_all();
+        if let Some(stale) = self.stale_known() {
+            stale.is_forgotten_late();
         }
     }
 
     /// Resolves when the stale names are gone, or are late. `None`: there are none, or nobody is to
     /// wait for them.
     pub fn wait_for_names(&mut self) -> Option<Oneshot<()>> {
-        let stale = self.stale_mut()?;
-        (!stale.late).then(|| stale.forgotten.wait())
+        self.stale_known()?.wait()
     }
 
-    /// While a name is stale: who comes by a path is to look it up again. Who has the file open may
-    /// have come by that, and who stands in a directory without any name: those get their answer.
+    /// While a name is stale: a question by a path is to look it up again.
     pub fn answer_astray(&self, reached: Reached) -> Result<(), FsError> {
-        let Some(stale) = self.stale() else {
-            return Ok(());
+        let entrance = match (self.is_directory(), self.is_open()) {
+            (true, _) => Entrance::Directory,
+            (false, true) => Entrance::Open,
+            (false, false) => Entrance::NamesOnly,
         };
-        let astray = match (self.is_directory(), reached) {
-            (_, Reached::Rightly) | (true, Reached::Perhaps) => false,
-            // A client that changes the name waits until it is forgotten, so the question came
-            // before.
-            (true, Reached::ByPath | Reached::Held | Reached::Stat) => stale.misled && stale.late,
-            (false, Reached::ByPath | Reached::Held) => true,
-            (false, Reached::Perhaps) => !self.is_open(),
-            // The same.
-            (false, Reached::Stat) => !self.is_open() || !stale.misled || stale.late,
-        };
-        match astray {
-            true => Err(FsError::Stale),
-            false => Ok(()),
+        match self.stale() {
+            Some(stale) if stale.lead_astray(entrance, reached) => Err(FsError::Stale),
+            _ => Ok(()),
         }
     }
 
-    /// Somebody has it open here.
-    pub fn is_open(&self) -> bool {
-        let file = self.file.as_ref();
-        file.is_some_and(|file| file.opens.is_open())
+    fn stale(&self) -> Option<&StaleNames> {
+        self.rare.as_ref()?.stale.as_ref()
     }
 
-    pub fn is_directory(&self) -> bool {
-        self.attr
-            .as_ref()
-            .is_some_and(|attr| attr.kind == FileKind::Directory)
-    }
-
-    /// The directory's names, made if need be.
-    pub fn directory(&mut self) -> &mut Directory {
-        self.directory.get_or_insert_default()
-    }
-
-    /// Takes attributes from a reply unless newer ones are known. True if they were taken.
-    pub fn take(&mut self, attr: Attr) -> bool {
-        match &self.attr {
-            Some(known) if known.version > attr.version => false,
-            _ => {
-                self.attr = Some(attr);
-                true
-            }
-        }
+    fn stale_known(&mut self) -> Option<&mut StaleNames> {
+        self.rare.as_mut()?.stale.as_mut()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use base::LockHandle;
+    use wire::Attr;
+
     use super::*;
+    use crate::cache::cached_attr::Covered;
+    use crate::rig::attr_at;
 
     #[test]
     fn a_file_takes_little_memory() {
@@ -314,72 +332,74 @@ mod tests {
         let mut inode = Inode::default();
         inode.name_goes();
         inode.begin_losing_name();
-        inode.set_xattrs(Some(Vec::new()));
+        inode.learn_xattrs(Vec::new());
         assert!(inode.has_stale_names() && inode.is_losing_names() && !inode.is_idle());
         inode.name_forgotten();
         inode.end_losing_name();
-        inode.set_xattrs(None);
+        inode.forget_xattrs();
         assert!(inode.rare.is_none() && inode.is_idle());
+        inode.forget_xattrs();
+        assert!(inode.rare.is_none());
     }
 
     #[test]
-    fn an_open_file_answers_for_itself_while_a_name_of_it_goes() {
+    fn a_question_by_path_is_astray_while_a_name_is_stale_and_no_longer() {
         let mut inode = Inode::default();
-        inode.file.get_or_insert_default().opens.add_reader();
+        inode.file().opens.add_reader();
+        assert!(inode.answer_astray(Reached::ByPath).is_ok());
         inode.name_goes();
-        let stat = |inode: &Inode| inode.answer_astray(Reached::Stat).is_ok();
-        assert!(
-            !stat(&inode),
-            "who gives the name away does not wait for us"
-        );
-        inode.name_misleads();
-        assert!(stat(&inode) && inode.answer_astray(Reached::ByPath).is_err());
-        inode.name_late();
-        assert!(!stat(&inode), "nor any longer");
+        assert!(inode.answer_astray(Reached::ByPath).is_err());
+        assert!(inode.answer_astray(Reached::Perhaps).is_ok(), "it is open");
+        inode.file().opens.remove_reader();
+        assert!(inode.answer_astray(Reached::Perhaps).is_err());
         inode.name_forgotten();
-        assert!(stat(&inode));
+        assert!(inode.answer_astray(Reached::ByPath).is_ok());
     }
 
     #[test]
-    fn who_stands_in_a_directory_is_answered_while_its_name_goes() {
-        let attr = Attr {
-            kind: FileKind::Directory,
-            mode: 0o755,
-            uid: 0,
-            gid: 0,
-            nlink: 2,
-            rdev: 0,
-            has_xattrs: false,
-            size_state: wire::SizeState::Strict,
-            layout: layout::Layout::none(),
-            atime: base::Timestamp::default(),
-            mtime: base::Timestamp::default(),
-            mtime_set: base::Timestamp::default(),
-            ctime: base::Timestamp::default(),
-            btime: base::Timestamp::default(),
-            size: 0,
-            blocks: 0,
-            version: 1,
+    fn the_kernel_has_what_it_has_not_let_go() {
+        let mut inode = Inode::default();
+        inode.inherit_lookups(1);
+        inode.refer();
+        assert!(inode.is_only_in_kernel() && !inode.is_idle());
+        inode.unrefer(1);
+        assert!(inode.is_in_kernel());
+        inode.unrefer(7);
+        assert!(!inode.is_in_kernel() && inode.is_idle());
+    }
+
+    #[test]
+    fn the_truth_about_a_file_is_here_as_long_as_its_lock_is() {
+        let (mut inode, now) = (Inode::default(), Timestamp::default().next());
+        let mode = SetAttr {
+            mode: Some(0o600),
+            ..SetAttr::default()
         };
-        let mut inode = Inode::default();
-        inode.take(attr);
-        let told = |inode: &Inode| inode.answer_astray(Reached::Stat).is_ok();
-        inode.name_goes();
-        assert!(told(&inode), "it may lead there still");
-        inode.name_misleads();
-        assert!(told(&inode), "who takes the name away waits for us");
-        inode.name_late();
-        assert!(!told(&inode), "nor any longer");
+        inode.attrs.take(attr_at(TargetIndex(0)));
+        assert!(!inode.change_here(&mode, now));
+        inode.file().locks.grant_exclusive(LockHandle(1));
+        assert!(inode.change_here(&mode, now));
+        let attr = inode.attrs.known().expect("known");
+        assert_eq!((attr.mode, attr.ctime), (0o600, now));
+        assert!(inode.file().change.is_any());
+        inode.attrs.own_lock_granted();
+        inode.learn_xattrs(Vec::new());
+        assert_eq!(inode.lose_exclusive(), Some(LockHandle(1)));
+        assert!(inode.attrs.covered() == Covered::No && inode.xattrs().is_none());
+        assert_eq!(inode.lose_exclusive(), None);
     }
 
     #[test]
-    fn the_lease_of_the_old_directory_covers_it_no_more() {
-        let mut inode = Inode::default();
-        inode.seen_in(Fid(7));
-        inode.covered = Covered::Parent { child_epoch: 3 };
-        inode.seen_in(Fid(7));
-        assert_eq!(inode.covered, Covered::Parent { child_epoch: 3 });
-        inode.seen_in(Fid(8));
-        assert_eq!(inode.covered, Covered::No);
+    fn what_the_mount_has_alone_it_has_in_another_directory_too() {
+        let (mut inode, leased) = (Inode::default(), Covered::Parent { child_epoch: 3 });
+        for (is_exclusive, covered) in [(false, Covered::No), (true, Covered::Own)] {
+            if is_exclusive {
+                inode.file().locks.grant_exclusive(LockHandle(1));
+            }
+            inode.seen_in(Fid(7));
+            inode.attrs.take_covered(attr_at(TargetIndex(0)), leased);
+            inode.seen_in(Fid(8));
+            assert_eq!(inode.attrs.covered(), covered);
+        }
     }
 }

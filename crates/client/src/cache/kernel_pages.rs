@@ -1,6 +1,6 @@
-//! The pages of one file that the kernel may hold while the file has a writer here, and the bytes of
-//! them that were written past the kernel since. Called by `read`, `write` and `resize`; why so is
-//! in docs/adr/0004-writers-bypass-kernel-pages.md.
+//! The pages of a file that the kernel may hold while the file has a writer, and bytes written past them
+//! since. Called by `read`, `write` and `resize`; docs/adr/0004-writers-bypass-kernel-pages.md gives the
+//! reasons.
 
 use base::ByteRange;
 

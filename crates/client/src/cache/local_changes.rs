@@ -1,6 +1,6 @@
 //! Recent changes that this mount made to names. A long reply may be overtaken by the reply to a later
 //! change, so these changes are applied to it before it is cached. Changes of other clients withdraw the
-//! lease instead (hazard 26).
+//! lease instead.
 
 use std::collections::{BTreeMap, VecDeque};
 

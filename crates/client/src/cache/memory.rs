@@ -7,6 +7,8 @@ use crate::executor::{Oneshot, WaitList};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Held {
     dirty: u64,
+    /// Space that the dirty bytes will take.
+    space: u64,
     cached: u64,
 }
 
@@ -15,6 +17,7 @@ impl Held {
     pub fn by(pages: &PageCache) -> Held {
         Held {
             dirty: pages.dirty_bytes(),
+            space: pages.unsent_space(),
             cached: pages.cached_bytes(),
         }
     }
@@ -32,12 +35,18 @@ impl Memory {
     /// A file held `before` and holds `after`.
     pub fn change(&mut self, before: Held, after: Held) {
         self.held.dirty = self.held.dirty + after.dirty - before.dirty;
+        self.held.space = self.held.space + after.space - before.space;
         self.held.cached = self.held.cached + after.cached - before.cached;
     }
 
     /// Bytes written here and not yet sent.
     pub fn dirty_bytes(&self) -> u64 {
         self.held.dirty
+    }
+
+    /// Space that these will take at most.
+    pub fn unsent_space(&self) -> u64 {
+        self.held.space
     }
 
     /// Memory that bytes of files take here.

@@ -1,5 +1,7 @@
 //! Local uses of one file: handles that are open, and calls that must find it.
 
+use wire::mdt::Access;
+
 /// The counts of one file's uses.
 #[derive(Debug, Default)]
 pub(crate) struct Opens {
@@ -14,6 +16,17 @@ pub(crate) struct Opens {
 }
 
 impl Opens {
+    /// A handle is opened, of a file.
+    pub fn add_handle(&mut self, access: Access) {
+        match access.write {
+            true => self.add_writer(),
+            false => self.add_reader(),
+        }
+        if access.read || access.exec {
+            self.add_looker();
+        }
+    }
+
     /// A handle is opened for reading only.
     pub fn add_reader(&mut self) {
         self.readers += 1;
@@ -103,6 +116,18 @@ mod tests {
         assert!(opens.is_kept() && !opens.is_open() && !opens.is_idle());
         opens.unpin();
         assert!(opens.is_idle());
+    }
+
+    #[test]
+    fn a_handle_counts_by_what_it_is_opened_for() {
+        let (mut opens, mut access) = (Opens::default(), Access::default());
+        access.write = true;
+        opens.add_handle(access);
+        assert!(opens.is_written() && !opens.is_read() && !opens.is_looked_at());
+        opens.remove_writer();
+        (access.write, access.exec) = (false, true);
+        opens.add_handle(access);
+        assert!(opens.is_read() && opens.is_looked_at() && !opens.is_written());
     }
 
     #[test]

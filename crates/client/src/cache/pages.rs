@@ -8,17 +8,19 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
-use base::limits::BULK_BYTES_MAX;
 use base::{ByteRange, Tick, Transno};
 use memory::blocks::Blocks;
 use wire::frame::Bulk;
 
 use super::extents::Extents;
+use super::write_size::WriteSize;
 
 /// Bytes of one block, the unit of allocation and eviction.
 pub const BLOCK_BYTES: u64 = 128 << 10;
 /// Bytes of one block of a file system that an OST is on, as a rule.
 const SPACE_BYTES: u64 = 4 << 10;
+/// What a range takes of space beside its bytes, at most: blocks that it begins and ends in.
+pub const RANGE_SPACE_MAX: u64 = 2 * SPACE_BYTES;
 /// Ages of dirty bytes are kept to this grain, so that small writes in a row stay one range.
 const AGE_GRAIN: Duration = Duration::from_millis(125);
 
@@ -30,7 +32,7 @@ pub struct WriteOut {
     pub id: WriteId,
     /// Where in the file.
     pub offset: u64,
-    /// At most [`BULK_BYTES_MAX`].
+    /// At most `BULK_BYTES_MAX`.
     pub bytes: Bulk,
 }
 
@@ -115,6 +117,8 @@ pub struct PageCache {
     /// Every write in flight, dropped bytes too: until it ends nothing else is sent there.
     in_flight: BTreeMap<WriteId, InFlight>,
     last_write: u64,
+    /// Of what is unsent or in flight.
+    write_size: WriteSize,
     /// Unsent or unanswered bytes that were written where the file ended, or behind that: whatever is
     /// behind one of them was written later.
     grown: Extents<()>,
@@ -136,6 +140,9 @@ impl PageCache {
         };
         self.store(offset, data);
         self.written = true;
+        if self.dirty.total() == 0 && self.in_flight.is_empty() {
+            self.write_size = WriteSize::default();
+        }
         let grain = AGE_GRAIN.as_nanos() as u64;
         // A byte that was dirty before keeps its age: the bound is on the oldest unsent change.
         self.dirties(range, Tick(now.0 - now.0 % grain));
@@ -207,9 +214,9 @@ impl PageCache {
         self.valid.gaps(range)
     }
 
-    /// Up to `max_bytes` dirty bytes of `range`, from its start on, to be sent now: neighbours in
-    /// one piece of at most [`BULK_BYTES_MAX`], up to `max_pieces` of them. They are in flight from
-    /// here on. Bytes of which an earlier write is in flight wait for its end.
+    /// Up to `max_bytes` dirty bytes from the start of `range`, to be sent now. Neighbours are joined to at
+    /// most `BULK_BYTES_MAX`, in up to `max_pieces` pieces. They are in flight from here on. Bytes of which
+    /// an earlier write is in flight wait for its end.
     pub fn take_dirty(
         &mut self,
         range: ByteRange,
@@ -222,9 +229,7 @@ impl PageCache {
             if left == 0 {
                 break;
             }
-            let end = piece
-                .end
-                .min(piece.start.saturating_add(left.min(BULK_BYTES_MAX as u64)));
+            let end = piece.end.min(piece.start.saturating_add(left));
             let piece = ByteRange::new(piece.start, end);
             left -= piece.len();
             taken.push(self.send(piece, since));
@@ -258,6 +263,13 @@ impl PageCache {
             None if lost.is_empty() => Loss::Nothing,
             None => Loss::Within,
         }
+    }
+
+    /// The server has no space for the write. True: it may have for a part; what is unsent goes in
+    /// smaller writes.
+    pub fn has_no_space(&mut self, id: WriteId) -> bool {
+        let len = self.in_flight.get(&id).map_or(0, |write| write.range.len());
+        self.write_size.refused(len)
     }
 
     /// The write did not happen: its bytes are dirty again, as old as they were.
@@ -366,6 +378,12 @@ impl PageCache {
     /// Bytes not yet at the server. One rewritten while in flight counts twice: it is sent twice.
     pub fn dirty_bytes(&self) -> u64 {
         self.dirty.total() + self.writing.total()
+    }
+
+    /// At most so much space will the unsent bytes take.
+    pub fn unsent_space(&self) -> u64 {
+        let ranges = self.dirty.len() + self.writing.len();
+        self.dirty_bytes() + ranges as u64 * RANGE_SPACE_MAX
     }
 
     /// Blocks of 4 KiB in which bytes are that are not yet at the server. One may count twice, where it
@@ -542,8 +560,8 @@ impl PageCache {
         })
     }
 
-    /// Dirty ranges with nothing in flight on them, neighbours joined (as old as the older), cut
-    /// to one bulk transfer each: the first `max` of them.
+    /// The first `max` dirty ranges with nothing in flight on them. Neighbours are joined (as old as the
+    /// older), and cut to one bulk transfer each.
     fn sendable(&self, range: ByteRange, max: usize) -> Vec<(ByteRange, Tick)> {
         let busy = self.busy(range);
         let mut pieces: Vec<(ByteRange, Tick)> = Vec::new();
@@ -564,7 +582,7 @@ impl PageCache {
         }
         pieces
             .into_iter()
-            .flat_map(|(piece, since)| cut(piece).map(move |p| (p, since)))
+            .flat_map(|(piece, since)| cut(piece, self.write_size).map(move |p| (p, since)))
             .take(max)
             .collect()
     }
@@ -702,9 +720,9 @@ fn reserve(bytes: &mut BytesMut, len: usize) {
     }
 }
 
-/// A range in pieces of at most one bulk transfer.
-fn cut(range: ByteRange) -> impl Iterator<Item = ByteRange> {
-    let step = BULK_BYTES_MAX;
+/// A range in pieces of one write at most.
+fn cut(range: ByteRange, size: WriteSize) -> impl Iterator<Item = ByteRange> {
+    let step = size.bytes() as usize;
     (range.start..range.end)
         .step_by(step)
         .map(move |start| ByteRange::new(start, range.end.min(start + step as u64)))

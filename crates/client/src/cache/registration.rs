@@ -18,8 +18,17 @@ pub(crate) enum Standing {
     /// It gave this client up, and is being told: it may have lost the file, and then an OST has no
     /// bytes of it.
     InDoubt,
-    /// It has lost it: the caller that has it open is told so.
+    /// The MDT has lost the file: calls on its open handles fail.
     Gone,
+}
+
+/// What the MDT had on record of one file before it lost everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LostUses {
+    /// It had writers.
+    pub had_writers: bool,
+    /// Their Close was on its way.
+    pub was_closing: bool,
 }
 
 /// The registered uses of one file.
@@ -132,12 +141,13 @@ impl Registration {
         true
     }
 
-    /// The MDT has lost everything. Returns whether it had writers on record, and whether their Close was on
-    /// its way.
-    pub fn lose(&mut self) -> (bool, bool) {
+    /// The MDT has lost everything.
+    pub fn lose(&mut self) -> LostUses {
         self.read_opens.clear();
-        let had_writers = self.write_open.take().is_some();
-        (had_writers, self.closing.take().is_some())
+        LostUses {
+            had_writers: self.write_open.take().is_some(),
+            was_closing: self.closing.take().is_some(),
+        }
     }
 
     /// Whether the MDT has the file.
@@ -191,7 +201,8 @@ mod tests {
         registration.register_writers(open(1));
         registration.register_readers(OpenHandle(7));
         registration.begin_close();
-        assert_eq!(registration.lose(), (true, true));
+        let lost = registration.lose();
+        assert!(lost.had_writers && lost.was_closing);
         assert!(registration.is_idle());
         registration.register_writers(open(2));
         assert!(!registration.end_close(OpenHandle(1)) && registration.has_writers());

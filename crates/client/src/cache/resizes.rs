@@ -4,7 +4,7 @@ use base::{FsError, Transno};
 use wire::mdt::WriteTicket;
 
 use crate::journal::resizes::RememberedResize;
-use crate::journal::shape::Shape;
+use wire::shape::Shape;
 
 /// With so many, the next one has them made durable first.
 const RESIZES_MAX: usize = 64;
@@ -123,7 +123,7 @@ impl Resizes {
         self.lost = true;
     }
 
-    /// The OST has done it, in the life that it was begun in.
+    /// The OST has done it, in the boot that it was begun in.
     pub fn done(&mut self, id: u64, transno: Transno) {
         let Some(place) = self.list.iter().position(|resize| resize.id == id) else {
             return;

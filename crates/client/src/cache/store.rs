@@ -6,16 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use base::{Fid, Name, TargetIndex, Timestamp};
+use dlm::Bits;
 use wire::Attr;
 
+use crate::cache::cached_attr::Covered;
 use crate::cache::directory::Directory;
 use crate::cache::file::FileState;
 use crate::cache::file_errors::FileErrors;
-use crate::cache::inode::{Covered, Inode};
+use crate::cache::inode::Inode;
 use crate::cache::invalidations::PendingInvalidations;
 use crate::cache::local_changes::{LocalChange, LocalChanges, NameChange};
 use crate::cache::memory::{Held, Memory};
 use crate::cache::stamps::{AskedExtent, Mark, Withdrawals};
+use crate::cache::withdrawn::{Entries, Withdrawn};
 use crate::cache::write_errors::WriteErrors;
 use crate::executor::Oneshot;
 
@@ -98,18 +101,38 @@ impl Cache {
 
     /// The file's open state, made if need be.
     pub fn file(&mut self, fid: Fid) -> &mut FileState {
-        self.inode(fid).file.get_or_insert_default()
+        self.inode(fid).file()
     }
 
     /// The file's open state, if it has one.
     pub fn file_known(&mut self, fid: Fid) -> Option<&mut FileState> {
-        self.known_mut(fid)?.file.as_deref_mut()
+        self.known_mut(fid)?.file_known()
+    }
+
+    /// The same, to look at.
+    pub fn file_of(&self, fid: Fid) -> Option<&FileState> {
+        self.known(fid)?.as_file()
+    }
+
+    /// The last attributes known of the file, valid or not.
+    pub fn attr_of(&self, fid: Fid) -> Option<&Attr> {
+        self.known(fid)?.attrs.known()
+    }
+
+    /// What is known of the directory's names, if anything is.
+    pub fn directory_known(&mut self, dir: Fid) -> Option<&mut Directory> {
+        self.known_mut(dir)?.directory_known()
+    }
+
+    /// The same, to look at.
+    pub fn directory_of(&self, dir: Fid) -> Option<&Directory> {
+        self.known(dir)?.as_directory()
     }
 
     /// LocalChanges a file's bytes, and the sums over all files.
     pub fn with_pages<R>(&mut self, fid: Fid, change: impl FnOnce(&mut FileState) -> R) -> R {
         let inode = self.inodes.entry(fid).or_default();
-        let file = inode.file.get_or_insert_default();
+        let file = inode.file();
         let before = Held::by(&file.pages);
         let result = change(file);
         self.memory.change(before, Held::by(&file.pages));
@@ -119,7 +142,7 @@ impl Cache {
     /// Every file with open state.
     pub fn files(&self) -> impl Iterator<Item = (Fid, &FileState)> {
         let known = self.inodes.iter();
-        known.filter_map(|(fid, inode)| Some((*fid, inode.file.as_deref()?)))
+        known.filter_map(|(fid, inode)| Some((*fid, inode.as_file()?)))
     }
 
     /// Every file known.
@@ -141,8 +164,8 @@ impl Cache {
     /// its bytes is held.
     pub fn drop_unused_file(&mut self, fid: Fid, is_locked: bool) {
         let inode = self.inodes.get_mut(&fid);
-        let is_unused = |file: &mut Box<FileState>| file.is_idle() && !is_locked;
-        let Some(file) = inode.and_then(|inode| inode.file.take_if(is_unused)) else {
+        let is_unused = |file: &FileState| file.is_idle() && !is_locked;
+        let Some(file) = inode.and_then(|inode| inode.drop_file_if(is_unused)) else {
             return;
         };
         self.memory.change(Held::by(&file.pages), Held::default());
@@ -155,16 +178,16 @@ impl Cache {
     /// kept while a lease still covers them: they are what the next lookup wants.
     pub fn is_unused(&self, fid: Fid) -> bool {
         self.inodes.get(&fid).is_some_and(|inode| {
-            inode.is_idle() && matches!(inode.covered, Covered::No | Covered::Refused)
+            inode.is_idle() && matches!(inode.attrs.covered(), Covered::No | Covered::Refused)
         })
     }
 
     /// Nothing is known of the file any more.
     pub fn drop_inode(&mut self, fid: Fid) {
-        let directory = self.inodes.remove(&fid).and_then(|inode| inode.directory);
-        if let Some(directory) = directory {
+        let inode = self.inodes.remove(&fid);
+        if let Some(directory) = inode.as_ref().and_then(|inode| inode.as_directory()) {
             self.long.remove(&fid);
-            self.withdrawals.dropped(directory.withdrawn);
+            self.withdrawals.dropped(directory.withdrawn.last());
         }
     }
 }
@@ -174,6 +197,11 @@ impl Cache {
     /// Bytes written here and not yet sent.
     pub fn dirty_bytes(&self) -> u64 {
         self.memory.dirty_bytes()
+    }
+
+    /// Space that these will take at most.
+    pub fn unsent_space(&self) -> u64 {
+        self.memory.unsent_space()
     }
 
     /// Memory that bytes of files take here.
@@ -193,7 +221,7 @@ impl Cache {
 
     /// The list of `dir` has grown.
     pub fn has_grown(&mut self, dir: Fid) {
-        let directory = self.known(dir).and_then(|inode| inode.directory.as_ref());
+        let directory = self.directory_of(dir);
         if directory.is_some_and(|directory| directory.listed() > LONG_LIST) {
             self.long.insert(dir);
         }
@@ -207,26 +235,22 @@ impl Cache {
     /// What was let go lately is at the beginning of lists.
     pub fn sweep_anew(&mut self) {
         for dir in self.long_lists() {
-            if let Some(directory) = self.directory_mut(dir) {
-                directory.swept = 0;
+            if let Some(directory) = self.directory_known(dir) {
+                directory.swept_to(0);
             }
         }
-    }
-
-    fn directory_mut(&mut self, dir: Fid) -> Option<&mut Directory> {
-        self.known_mut(dir)?.directory.as_deref_mut()
     }
 
     /// Drops entries of a list that was looked at as far as `swept`.
     pub fn drop_entries(&mut self, dir: Fid, evicted: &[(u64, Fid)], swept: u64) {
         if !evicted.is_empty() {
-            // The caller that was just told of one of these must not believe it for longer.
+            // A caller that was just told of one of these must not believe it for longer.
             self.withdraw();
         }
         evicted.iter().for_each(|(_, fid)| self.drop_inode(*fid));
         let cookies: Vec<u64> = evicted.iter().map(|(cookie, _)| *cookie).collect();
-        if let Some(directory) = self.directory_mut(dir) {
-            directory.swept = swept;
+        if let Some(directory) = self.directory_known(dir) {
+            directory.swept_to(swept);
             directory.forget_entries(&cookies);
         }
     }
@@ -259,11 +283,19 @@ impl Cache {
         self.withdrawals.withdraw();
     }
 
-    /// Something of a directory is withdrawn: what is on its way about it teaches nothing.
+    /// All of a directory is withdrawn: what is on its way about it teaches nothing.
     pub fn withdraw_from(&mut self, dir: Fid) -> &mut Directory {
         let stamp = self.withdrawals.withdraw();
         let directory = self.inode(dir).directory();
-        directory.withdrawn = stamp;
+        directory.withdrawn.withdraw_all(stamp);
+        directory
+    }
+
+    /// An entry of a directory is withdrawn: what is on its way teaches nothing of that.
+    pub fn withdraw_entry(&mut self, dir: Fid, entry: Withdrawn) -> &mut Directory {
+        let stamp = self.withdrawals.withdraw();
+        let directory = self.inode(dir).directory();
+        directory.withdrawn.withdraw(stamp, entry);
         directory
     }
 
@@ -285,10 +317,29 @@ impl Cache {
 
     /// Nothing of the directory was withdrawn since the question was asked.
     pub fn is_current(&self, mark: Mark) -> bool {
-        let inode = self.inodes.get(&mark.dir);
-        let directory = inode.and_then(|inode| inode.directory.as_ref());
-        let withdrawn = directory.map_or(0, |directory| directory.withdrawn);
+        let withdrawn = self.withdrawn(mark.dir).map_or(0, Entries::last);
         self.withdrawals.are_before(mark.asked, withdrawn)
+    }
+
+    fn withdrawn(&self, dir: Fid) -> Option<&Entries> {
+        self.directory_of(dir).map(|directory| &directory.withdrawn)
+    }
+
+    /// The entries that were withdrawn since the question was asked; `None`: that may be all.
+    pub fn withdrawn_since(&self, mark: Mark) -> Option<impl Iterator<Item = &Withdrawn>> {
+        let entries = self.withdrawn(mark.dir);
+        let whole = entries.map_or(0, Entries::last_whole);
+        let since = entries.into_iter().flat_map(move |e| e.since(mark.asked));
+        self.withdrawals
+            .are_before(mark.asked, whole)
+            .then_some(since)
+    }
+
+    /// The attributes of `child` were not withdrawn from the directory since the question was asked.
+    pub fn is_child_current(&self, mark: Mark, child: Fid) -> bool {
+        let is_child = |entry: &Withdrawn| entry.child == child && entry.bits.overlaps(Bits::CHILD);
+        let since = self.withdrawn_since(mark);
+        since.is_some_and(|mut since| !since.any(is_child))
     }
 
     /// A lock on the file's bytes is about to be asked for.
@@ -324,8 +375,8 @@ impl Cache {
 
     /// How often the names of `dir` were withdrawn as a whole.
     pub fn child_epoch(&self, dir: Fid) -> Option<u64> {
-        let directory = self.inodes.get(&dir)?.directory.as_ref();
-        directory.map(|directory| directory.child_epoch)
+        let directory = self.directory_of(dir);
+        directory.map(Directory::child_epoch)
     }
 
     /// The kernel may come to the file by a name that is about to go.
@@ -384,8 +435,8 @@ impl Cache {
         let Some(inode) = self.inodes.get(&fid) else {
             return now;
         };
-        let set = inode.attr.as_ref().map(|attr| attr.mtime_set.next());
-        let written = inode.file.as_ref().map(|file| file.object.mtime().next());
+        let set = inode.attrs.known().map(|attr| attr.mtime_set.next());
+        let written = inode.as_file().map(|file| file.object.mtime().next());
         [set, written]
             .into_iter()
             .flatten()
@@ -394,7 +445,7 @@ impl Cache {
 
     /// The last time at which bytes were written, as far as it is known here.
     pub fn last_written(&self, fid: Fid) -> Option<Timestamp> {
-        let file = self.inodes.get(&fid)?.file.as_ref()?;
+        let file = self.file_of(fid)?;
         Some(file.object.mtime()).filter(|mtime| *mtime != Timestamp::default())
     }
 
@@ -403,9 +454,9 @@ impl Cache {
     pub fn known_lazily(&self, fid: Fid) -> Option<Attr> {
         let inode = self.inodes.get(&fid)?;
         let is_open = |file: &FileState| file.opens.is_open() || !file.is_idle();
-        match inode.file.as_deref().is_some_and(is_open) {
+        match inode.as_file().is_some_and(is_open) {
             true => None,
-            false => inode.attr.clone(),
+            false => inode.attrs.known().cloned(),
         }
     }
 
@@ -413,7 +464,7 @@ impl Cache {
     pub fn take_write_errors(&mut self) -> WriteErrors {
         let mut write_errors = std::mem::take(&mut self.write_errors);
         for (fid, inode) in &mut self.inodes {
-            let errors = inode.file.as_mut().map(|file| &mut file.errors);
+            let errors = inode.file_known().map(|file| &mut file.errors);
             if let Some(error) = errors.and_then(FileErrors::report) {
                 write_errors.add(*fid, error);
             }
@@ -454,6 +505,32 @@ mod tests {
         let mark = cache.mark(DIR);
         assert_eq!(cache.withdraw_from_all(), cache.stamp());
         assert!(!cache.is_current(mark));
+    }
+
+    #[test]
+    fn an_answer_is_current_but_for_the_entries_that_were_withdrawn() {
+        let mut cache = cache();
+        let withdrawn = |child| {
+            let (bits, name) = (Bits::CHILD, None);
+            Withdrawn { bits, name, child }
+        };
+        let mark = cache.mark(DIR);
+        cache.withdraw_entry(DIR, withdrawn(FILE));
+        assert!(!cache.is_current(mark) && !cache.is_child_current(mark, FILE));
+        assert!(cache.is_child_current(mark, Fid(9)));
+        let later = cache.mark(DIR);
+        assert!(cache.is_child_current(later, FILE));
+        cache.withdraw_from(DIR);
+        assert!(!cache.is_child_current(mark, Fid(9)) && cache.withdrawn_since(later).is_none());
+        let mark = cache.mark(DIR);
+        cache.drop_inode(DIR);
+        cache.withdraw_entry(DIR, withdrawn(FILE));
+        assert!(cache.is_child_current(mark, Fid(9)));
+        cache.drop_inode(DIR);
+        assert!(
+            !cache.is_child_current(mark, Fid(9)),
+            "of which is not known"
+        );
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Attributes: getattr, setattr, readlink, paths. SEMANTICS: op.stat, op.setattr
 
 use base::{Fid, FsError, LockHandle, Timestamp};
-use wire::mdt::{Caller, Privileges, Reply, Request, SetAttr};
-use wire::{Attr, FileKind, SizeState};
+use wire::mdt::{Caller, Reply, Request, SetAttr};
+use wire::{Attr, SizeState};
 
-use crate::cache::attributes::apply_locally;
 use crate::cache::file::FileState;
-use crate::cache::inode::{Covered, Inode, Reached};
+use crate::cache::inode::Inode;
+use crate::cache::stale_names::Reached;
+use crate::coherence::glimpse::Glimpsing;
 use crate::executor::Oneshot;
 use crate::session::client::{Client, Stat, unexpected};
 use crate::session::stalls;
@@ -40,6 +41,12 @@ impl Client {
             false => self.ask_attributes(fid).await?,
         }
         self.stat(fid).await
+    }
+
+    /// The file is known to be a directory.
+    pub fn is_directory(&self, fid: Fid) -> bool {
+        let state = self.lock();
+        state.cache.known(fid).is_some_and(Inode::is_directory)
     }
 
     /// `Stale` if the kernel may have come by a name that leads here no more. It looks names up
@@ -102,14 +109,14 @@ impl Client {
 
     /// Fetches the attributes from the MDT.
     pub(crate) async fn ask_attributes(&self, fid: Fid) -> Result<(), FsError> {
-        let (dir, mark, own) = {
+        let (dir, mark) = {
             let mut state = self.lock();
             let inode = state.cache.inode(fid);
             let dir = match inode.is_directory() {
                 true => Fid::NONE,
                 false => inode.dir(),
             };
-            (dir, state.cache.mark(dir), state.cache.mark(fid))
+            (dir, state.cache.mark(dir))
         };
         let reply = match self.0.mdt(Request::GetAttr { fid, dir }).await {
             Err(FsError::Stale) if self.is_removed_directory(fid) => return Ok(()),
@@ -118,11 +125,7 @@ impl Client {
         let Reply::Node(node) = reply else {
             return Err(unexpected(&reply));
         };
-        let mut state = self.lock();
-        state.take_node(&node, mark);
-        if !state.cache.is_current(own) {
-            state.cache.inode(fid).covered = Covered::No;
-        }
+        self.lock().take_node(&node, mark);
         Ok(())
     }
 
@@ -130,19 +133,11 @@ impl Client {
     /// who stands in it or has it open it remains that, as on a local disk.
     pub(crate) fn is_removed_directory(&self, fid: Fid) -> bool {
         let mut state = self.lock();
-        let Some(inode) = state.cache.known_mut(fid) else {
-            return false;
-        };
-        match &mut inode.attr {
-            Some(attr) if attr.kind == FileKind::Directory => {
-                attr.nlink = 0;
-                true
-            }
-            _ => false,
-        }
+        let inode = state.cache.known_mut(fid);
+        inode.is_some_and(|inode| inode.attrs.directory_removed())
     }
 
-    /// Changes attributes; `size` truncates.
+    /// Changes attributes; `size` truncates. Where neither says anything the ctime alone changes.
     pub async fn setattr(
         &self,
         caller: Caller,
@@ -152,14 +147,11 @@ impl Client {
     ) -> Result<Stat, FsError> {
         bump(&self.0.stats.setattr);
         let mut change = change;
-        // Only `chown` to the owner that there is sets nothing: privileges and ctime change.
-        if size.is_none() && change == SetAttr::default() {
-            change.privileges = Privileges::Drop;
-        }
+        let is_size_alone = size.is_some() && change == SetAttr::default();
         if let Some(size) = size {
             self.truncate(fid, size).await?;
         }
-        if change != SetAttr::default() && !self.set_here(fid, &change).await {
+        if !is_size_alone && !self.set_here(fid, &change).await {
             if change.mtime.is_some() {
                 change.ctime = self.when_written(fid).await?;
             }
@@ -183,7 +175,7 @@ impl Client {
         }
         let here = {
             let state = self.lock();
-            let attr = state.cache.known(fid).and_then(|inode| inode.attr.as_ref());
+            let attr = state.cache.attr_of(fid);
             let asks = |attr: &Attr| attr.size_state == SizeState::Ask;
             let here = state.cache.last_written(fid);
             if !attr.is_some_and(asks) || state.locks.reaches_eof(fid) {
@@ -191,7 +183,7 @@ impl Client {
             }
             here.unwrap_or_default()
         };
-        let object = self.glimpse_object(fid, false).await?;
+        let object = self.glimpse_object(fid, Glimpsing::Alone).await?;
         Ok(Some(object.mtime.later(here)))
     }
 
@@ -225,7 +217,7 @@ impl Client {
         let valid = !exclusive && state.attr_valid(node.fid) && state.cache.is_current(mark);
         match (valid, &node.cover) {
             (true, wire::Cover::None | wire::Cover::Parent) => {
-                state.cache.inode(node.fid).take(node.attr.clone());
+                state.cache.inode(node.fid).attrs.take(node.attr.clone());
             }
             _ => state.take_node(node, mark),
         }
@@ -243,8 +235,8 @@ impl Client {
         }
     }
 
-    /// Under the EX lock a change is made here, and told with the Close; not while that lock is on
-    /// its way back, or what was changed before is on its way: it would be overtaken by that.
+    /// Makes a change here under the EX lock, to be reported with the Close. It waits while the lock, or an
+    /// earlier change, is on its way to the MDT, which would overtake this one.
     async fn set_here(&self, fid: Fid, change: &SetAttr) -> bool {
         loop {
             let wait = {
@@ -261,27 +253,18 @@ impl Client {
 
     fn set_locally(&self, state: &mut State, fid: Fid, change: &SetAttr) -> bool {
         let now = self.0.clock.now();
-        let written = state.cache.last_written(fid).unwrap_or_default();
-        let inode = state.cache.inode(fid);
-        let (Some(file), Some(attr)) = (inode.file.as_mut(), inode.attr.as_mut()) else {
-            return false;
-        };
-        if !file.locks.is_exclusive() {
-            return false;
+        let is_changed = state.cache.inode(fid).change_here(change, now);
+        if is_changed {
+            state.journal_change(fid, self.0.clock.tick());
         }
-        let before = attr.mtime_set.later(attr.ctime).later(written);
-        apply_locally(attr, change, now.later(before));
-        file.change.merge(change, attr);
-        state.journal_change(fid, self.0.clock.tick());
-        true
+        is_changed
     }
 
     /// What the MDT knows of a file, and how far its size can be trusted.
     pub async fn size_on_mdt(&self, fid: Fid) -> Result<Attr, FsError> {
         self.ask_attributes(fid).await?;
         let state = self.lock();
-        let attr = state.cache.known(fid).and_then(|inode| inode.attr.clone());
-        attr.ok_or(FsError::Stale)
+        state.cache.attr_of(fid).cloned().ok_or(FsError::Stale)
     }
 
     /// A symlink's target.
@@ -294,7 +277,7 @@ impl Client {
                 self.lock()
                     .cache
                     .inode(fid)
-                    .set_target(target.clone().into());
+                    .learn_target(target.clone().into());
                 Ok(target)
             }
             other => Err(unexpected(&other)),

@@ -8,12 +8,11 @@ use wire::attr::Node;
 use wire::mdt::{Caller, RenameMode, Reply, Request};
 
 use crate::cache::file::FileState;
-use crate::cache::inode::Covered;
 use crate::cache::listed::Listed;
 use crate::cache::local_changes::NameChange;
 use crate::cache::stamps::Mark;
 use crate::calls::lookup::cached_name;
-use crate::coherence::invalidation::Invalidation;
+use crate::coherence::invalidation::{Invalidation, KernelName, Leads};
 use crate::executor::{AT_ONCE, each_of, spawn};
 use crate::session::client::{Client, Entry, Place, unexpected};
 use crate::session::kernel::Forget;
@@ -79,6 +78,10 @@ impl Client {
     pub async fn unlink(&self, place: Place, directory: bool) -> Result<Fid, FsError> {
         bump(&self.0.stats.unlink);
         let Place { dir, name, caller } = place;
+        if let Some(fid) = self.remove_here(dir, &name, directory) {
+            return Ok(fid);
+        }
+        self.report_births_in_named(dir, &name).await;
         self.report_new_owner(dir, &name, caller).await;
         let _removing = self.begin_removing(dir, &name).await;
         let mark = self.lock().cache.mark(dir);
@@ -120,6 +123,8 @@ impl Client {
             name: source,
             caller,
         } = source;
+        self.report_births_in_named(source_dir, &source).await;
+        self.report_births_in_named(target_dir, &target).await;
         self.report_new_owner(source_dir, &source, caller).await;
         self.report_new_owner(target_dir, &target, caller).await;
         let (from, to) = ((source_dir, &source), (target_dir, &target));
@@ -211,6 +216,14 @@ impl Client {
         Ok(has_moved)
     }
 
+    /// The MDT knows what is in the directory that the name leads to: it decides whether that may go.
+    async fn report_births_in_named(&self, dir: Fid, name: &Name) {
+        let named = cached_name(&self.lock(), dir, name);
+        if let Some(fid) = named {
+            self.report_births_first(&[fid]).await;
+        }
+    }
+
     /// A sticky directory lets owners remove names, and of a file that this mount has to itself it
     /// alone knows the owner. The MDT is told.
     async fn report_new_owner(&self, dir: Fid, name: &Name, caller: Caller) {
@@ -263,8 +276,8 @@ impl Client {
         Ok(removing)
     }
 
-    /// A name may go, and with it, or later at its new place, a file that is open here without the MDT's
-    /// knowledge: it is told.
+    /// Reports a file that is open here without the MDT's knowledge, before its name goes or moves to a new
+    /// place.
     async fn begin_removing(&self, dir: Fid, name: &Name) -> Removing {
         let (fid, readers) = {
             let mut state = self.lock();
@@ -314,12 +327,18 @@ impl Client {
             .cache
             .name_changed(dir, NameChange::Made { cookie, entry }, current);
         let mut invalidation = Invalidation::default();
+        let called = |fid: Fid| KernelName {
+            dir,
+            name: name.clone(),
+            fid,
+        };
         for mistaken in state.cache.mistaken(left.dir, old, node.fid) {
-            self.forget_name(state, dir, name.clone(), mistaken, &mut invalidation);
+            let mistaken = called(mistaken);
+            self.forget_name(state, mistaken, Leads::Elsewhere, &mut invalidation);
         }
         if !current {
             invalidation.forget(Forget::Attributes { fid: node.fid, dir });
-            drop(self.forget_name_later(state, dir, name.clone(), node.fid));
+            drop(self.forget_name_later(state, called(node.fid)));
         }
         let client = self.clone();
         spawn(async move { invalidation.done(&client).await });
@@ -364,10 +383,7 @@ fn lost_name(state: &mut State, node: &Node, asked: Mark) {
     };
     state.take_node(node, nowhere);
     if node.attr.nlink == 0 {
-        let inode = state.cache.inode(node.fid);
-        if matches!(inode.covered, Covered::Parent { .. }) {
-            inode.covered = Covered::No;
-        }
+        state.cache.inode(node.fid).attrs.lease_lost();
         state.drop_if_idle(node.fid);
     }
 }
@@ -414,7 +430,7 @@ mod tests {
         if voided {
             state.void_answers();
         }
-        state.cache.inode(FILE).lookups = 1;
+        state.refer(FILE);
         take(&mut state, &alone(), asked);
         state.cache.file(FILE).locks.is_exclusive()
     }

@@ -11,10 +11,11 @@ use crate::cache::handle::HandleId;
 use crate::cache::known::END;
 use crate::cache::listed::Listed;
 use crate::cache::stamps::Mark;
-use crate::policy::statahead::flat::{Fetch, Statahead};
+use crate::calls::lookup::cached_name;
+use crate::policy::statahead::flat::Fetch;
 use crate::policy::statahead::tree::Step;
 use crate::session::client::{Client, Entry, unexpected};
-use crate::session::handles::DirHandle;
+use crate::session::dir_handle::DirHandle;
 use crate::session::stalls;
 use crate::session::state::State;
 use crate::session::stats::bump;
@@ -53,19 +54,9 @@ impl Client {
         let mut state = self.lock();
         let held = state.locks.holds(fid, Bits::LIST);
         let directory = state.cache.inode(fid).directory();
-        let keep = held && directory.kernel_pages == Some(directory.list_epoch);
-        if !keep {
-            directory.kernel_pages = None;
-        }
+        let keep = directory.in_kernel.opened(held);
         state.cache.file(fid).opens.add_reader();
-        let statahead = Statahead::new();
-        let open = DirHandle {
-            fid,
-            statahead,
-            at: 0,
-            fetches_tree: false,
-        };
-        (state.add_dir(open), keep)
+        (state.add_dir(DirHandle::new(fid)), keep)
     }
 
     /// Closes it; whatever was being fetched ahead for it ends here.
@@ -79,10 +70,10 @@ impl Client {
         if dir.statahead.has_fetched() {
             bump(&self.0.stats.statahead_total);
         }
-        let ended = state.cache.file(dir.fid).reader_gone();
-        state.drop_if_idle(dir.fid);
+        let ended = state.cache.file(dir.fid()).reader_gone();
+        state.drop_if_idle(dir.fid());
         drop(state);
-        self.end_uses(dir.fid, ended);
+        self.end_uses(dir.fid(), ended);
     }
 
     /// Up to `entries_max` entries after `cookie` (zero: from the start); none at the end.
@@ -107,7 +98,7 @@ impl Client {
         loop {
             let step = {
                 let mut state = self.lock();
-                let fid = state.handles.dir(handle).ok_or(FsError::BadHandle)?.fid;
+                let fid = state.handles.dir(handle).ok_or(FsError::BadHandle)?.fid();
                 let wanted = (cookie, entries_max);
                 if let Some(page) = from_cache(&mut state, fid, wanted, first && cookie == 0) {
                     if first {
@@ -117,7 +108,7 @@ impl Client {
                     if let (Some(open), Some(last)) =
                         (state.handles.dir(handle), page.entries.last())
                     {
-                        open.at = last.cookie;
+                        open.read_to(last.cookie);
                     }
                     self.sizes_listed(&mut state, fid, &page);
                     let stretch = self.step_through(&mut state, fid);
@@ -157,8 +148,8 @@ impl Client {
         }
     }
 
-    /// Fetches the page after `cookie`. `Some`: it is to be used once, for no lease came with it, or
-    /// the list before it was withdrawn since the reader read that.
+    /// Fetches the page after `cookie`. `Some`: a page for one use, since no lease came with it, or the list
+    /// before it was withdrawn meanwhile.
     async fn fetch_page(
         &self,
         handle: HandleId,
@@ -169,7 +160,7 @@ impl Client {
             let mut state = self.lock();
             let window = self.0.params.statahead_max() as u32;
             let dir = state.handles.dir(handle).ok_or(FsError::BadHandle)?;
-            let fid = dir.fid;
+            let fid = dir.fid();
             let fetch = dir
                 .statahead
                 .page_wanted(cookie, window, entries_max as u32);
@@ -186,44 +177,50 @@ impl Client {
         let Reply::Page(page) = reply else {
             return Err(unexpected(&reply));
         };
-        let usable = self.take_page(mark, cookie, &page);
-        Ok((!usable).then(|| self.use_once(page, entries_max)))
+        if self.take_page(mark, cookie, &page) {
+            return Ok(None);
+        }
+        if let Some(dir) = self.lock().handles.dir(handle) {
+            dir.statahead.page_lost();
+        }
+        Ok(Some(self.use_once(page, entries_max)))
     }
 
     /// Keeps what a page told; false where it did not become part of the list.
     pub(crate) fn take_page(&self, mark: Mark, from: u64, page: &Page) -> bool {
-        let Page {
-            lease,
-            dir,
-            entries,
-            end,
-        } = page;
+        let Page { entries, end, .. } = page;
         let mut state = self.lock();
-        let usable = state.take_lease(lease, Bits::LIST.union(Bits::NAMES), mark);
-        let attr_covered = usable && state.locks.holds(mark.dir, DIR_ATTR);
-        state.take_leased_dir(dir, attr_covered);
+        let cover = state.take_page_lease(page, mark);
+        let lists = cover.as_ref().is_some_and(|cover| cover.list);
+        let attr_covered = lists && state.locks.holds(mark.dir, DIR_ATTR);
+        state.take_leased_dir(&page.dir, attr_covered);
         // What covers the children is counted there.
         state.cache.inode(mark.dir).directory();
         for entry in entries {
             if let Some(node) = &entry.node {
                 state.take_node(node, mark);
-            } else if usable {
+            } else if lists {
                 state.cache.inode(entry.fid).seen_in(mark.dir);
             }
         }
         let newer = state.cache.changes_since(mark);
         let newer = newer.map(|newer| newer.cloned().collect::<Vec<_>>());
-        let Some(newer) = newer.filter(|_| usable) else {
+        let (Some(cover), Some(newer)) = (cover, newer) else {
             return false;
         };
-        let listed = entries.iter().map(|entry| (entry.cookie, listed(entry)));
         let directory = state.cache.inode(mark.dir).directory();
-        directory.extend(from, listed, *end);
+        let is_covered = |entry: &&DirEntry| !cover.outside.contains(&entry.name);
+        let covered = entries.iter().filter(is_covered);
+        let listed = covered.map(|entry| (entry.cookie, listed(entry)));
+        match cover.list {
+            true => directory.extend(from, listed, *end),
+            false => listed.for_each(|(cookie, entry)| directory.insert(cookie, entry)),
+        }
         newer
             .into_iter()
             .for_each(|change| directory.changed(change));
         directory.note_sizes(entries);
-        let is_known = directory.knows_after(from);
+        let is_known = cover.list && directory.knows_after(from);
         state.cache.has_grown(mark.dir);
         is_known
     }
@@ -236,21 +233,25 @@ impl Client {
         }
     }
 
-    /// A page that nothing covers: names as they were, attributes to be asked again.
+    /// A page that is no part of the list: names as they were, with attributes where both are covered.
     fn use_once(&self, page: Page, entries_max: usize) -> DirPage {
-        let bare = |entry: DirEntry| PageEntry {
-            cookie: entry.cookie,
-            name: entry.name,
-            fid: entry.fid,
-            kind: entry.kind,
-            entry: None,
+        let mut state = self.lock();
+        let (dir, stamp) = (page.dir.fid, state.cache.stamp());
+        state.cache.inode(dir).directory().in_kernel.spoil();
+        let page_entry = |entry: DirEntry| {
+            let is_covered = cached_name(&state, dir, &entry.name) == Some(entry.fid);
+            let covered = is_covered.then(|| covered_entry(&state, entry.fid, stamp));
+            PageEntry {
+                cookie: entry.cookie,
+                name: entry.name,
+                fid: entry.fid,
+                kind: entry.kind,
+                entry: covered.flatten(),
+            }
         };
         let entries = page.entries.into_iter().take(entries_max);
-        let entries = entries.map(bare).collect();
-        DirPage {
-            entries,
-            stamp: self.stamp(),
-        }
+        let entries = entries.map(page_entry).collect();
+        DirPage { entries, stamp }
     }
 
     /// The reader took `page`: what to fetch before it asks for the next.
@@ -270,8 +271,10 @@ impl Client {
         let covered = directory.known_until(last);
         let complete = covered == END;
         let left = directory.after(last).0.take(window as usize + 1).count();
-        directory.restless &= !complete || left > 0;
-        if directory.restless {
+        if complete && left == 0 {
+            directory.prefetch.read_to_end();
+        }
+        if directory.prefetch.is_in_vain() {
             return None;
         }
         let dir = state.handles.dir(handle)?;
@@ -334,7 +337,7 @@ fn from_cache(
         return None;
     }
     let stamp = state.cache.stamp();
-    let directory = state.cache.known(fid)?.directory.as_ref()?;
+    let directory = state.cache.directory_of(fid)?;
     let is_torn = || {
         let count = || directory.after(cookie).0.take(entries_max).count();
         directory.is_torn_after(cookie) && count() < entries_max
@@ -357,13 +360,12 @@ fn from_cache(
         return None;
     }
     // Whether the kernel may keep what it makes of this is decided when the directory is opened.
-    let directory = state.cache.inode(fid).directory();
-    let epoch = directory.list_epoch;
-    directory.kernel_pages = match (cookie, directory.kernel_pages) {
-        (0, _) => Some(epoch),
-        (_, Some(kept)) if kept == epoch => Some(epoch),
-        _ => None,
-    };
+    state
+        .cache
+        .inode(fid)
+        .directory()
+        .in_kernel
+        .answered(cookie);
     Some(DirPage { entries, stamp })
 }
 

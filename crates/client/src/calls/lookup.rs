@@ -135,12 +135,8 @@ impl Client {
 
     /// The file itself, with one more reference for the kernel.
     pub async fn lookup_self(&self, fid: Fid) -> Result<Entry, FsError> {
-        if self
-            .lock()
-            .cache
-            .known(fid)
-            .is_none_or(|inode| inode.attr.is_none())
-        {
+        let is_unknown = self.lock().cache.attr_of(fid).is_none();
+        if is_unknown {
             self.ask_attributes(fid).await?;
         }
         self.entry(fid, None).await
@@ -174,8 +170,8 @@ impl Client {
         self.entry(fid, None).await
     }
 
-    /// The answer about `fid`, with one more reference for the kernel. `named_at`: the stamp when a
-    /// lease was seen to cover the name, which may have gone since.
+    /// The answer about `fid`, with one more reference for the kernel. The lease that covered the name at the
+    /// stamp `named_at` may have gone since.
     pub(crate) async fn entry(&self, fid: Fid, named_at: Option<u64>) -> Result<Entry, FsError> {
         // Counted first: what nobody refers to may be dropped at any moment.
         self.lock().refer(fid);
@@ -213,12 +209,8 @@ impl Client {
         self.wait_until(fid, FileState::being_told).await;
         let mut may_wait = true;
         loop {
-            let unknown = self
-                .lock()
-                .cache
-                .known(fid)
-                .is_none_or(|inode| inode.attr.is_none());
-            if unknown {
+            let is_unknown = self.lock().cache.attr_of(fid).is_none();
+            if is_unknown {
                 self.ask_attributes(fid).await?;
             }
             let on_its_way = {
@@ -262,13 +254,8 @@ pub(crate) fn cached_name(state: &State, dir: Fid, name: &Name) -> Option<Fid> {
     if !state.locks.holds(dir, Bits::NAMES) {
         return None;
     }
-    state
-        .cache
-        .known(dir)?
-        .directory
-        .as_ref()?
-        .get(name)
-        .map(|named| named.fid)
+    let named = state.cache.directory_of(dir)?.get(name);
+    named.map(|named| named.fid)
 }
 
 /// What the cache says of `name`.
@@ -276,11 +263,7 @@ pub(crate) fn cached(state: &State, dir: Fid, name: &Name) -> Cached {
     if !state.locks.holds(dir, Bits::NAMES) {
         return Cached::Unknown;
     }
-    let Some(directory) = state
-        .cache
-        .known(dir)
-        .and_then(|inode| inode.directory.as_ref())
-    else {
+    let Some(directory) = state.cache.directory_of(dir) else {
         return Cached::Unknown;
     };
     match directory.get(name) {
@@ -295,9 +278,6 @@ pub(crate) fn cached(state: &State, dir: Fid, name: &Name) -> Cached {
 
 /// A name told to be absent is covered by NAMES; one that is missing from the list, by LIST.
 fn absence_covered(state: &State, dir: Fid, name: &Name) -> bool {
-    let directory = state
-        .cache
-        .known(dir)
-        .and_then(|inode| inode.directory.as_ref());
+    let directory = state.cache.directory_of(dir);
     directory.is_some_and(|d| d.was_told_absent(name)) || state.locks.holds(dir, Bits::LIST)
 }

@@ -9,15 +9,19 @@ use crate::cache::listed::Listed;
 use crate::cache::local_changes::NameChange;
 use crate::cache::registration::WriteOpen;
 use crate::cache::stamps::Mark;
-use crate::policy::readahead::ReadAhead;
 use crate::session::client::{Client, Entry, NewNode, Place, unexpected};
-use crate::session::handles::FileHandle;
+use crate::session::file_handle::{FileHandle, OpenWish};
 use crate::session::stats::bump;
 
 impl Client {
     /// Makes a file of any kind, not opened.
     pub async fn make(&self, place: Place, new: NewNode) -> Result<Entry, FsError> {
+        let is_directory = new.kind == FileKind::Directory;
         let (fid, named_at) = self.create_node(&place, new, None).await?;
+        let is_born = !self.lock().births.is_unborn(fid);
+        if is_directory && is_born && self.0.params.wbc() != 0 {
+            self.take_write_lease(fid).await;
+        }
         self.referred(fid, named_at).await
     }
 
@@ -36,7 +40,8 @@ impl Client {
             target: Vec::new(),
         };
         let (fid, named_at) = self.create_node(&place, new, Some(access)).await?;
-        self.made_open(fid, named_at, (access, append)).await
+        let wish = OpenWish { access, append };
+        self.made_open(fid, named_at, wish).await
     }
 
     /// Makes a regular file without a name in `dir`, open. It goes with its last handle, unless
@@ -87,7 +92,7 @@ impl Client {
             state.cache.file(fid).made(access, handle);
             state.refer(fid);
         }
-        self.made_open(fid, None, (access, append)).await
+        self.made_open(fid, None, OpenWish { access, append }).await
     }
 
     /// The handle of a file that was just made, to which the kernel is counted to have a reference.
@@ -95,28 +100,14 @@ impl Client {
         &self,
         fid: Fid,
         named_at: Option<u64>,
-        (access, append): (Access, bool),
+        wish: OpenWish,
     ) -> Result<(Entry, HandleId), FsError> {
         let handle = {
             let mut state = self.lock();
             let file = state.cache.file(fid);
-            match access.write {
-                true => file.opens.add_writer(),
-                false => file.opens.add_reader(),
-            }
-            if access.read {
-                file.opens.add_looker();
-            }
+            file.opens.add_handle(wish.access);
             let reported = file.errors.at_open();
-            let readahead = ReadAhead::new();
-            state.add_file(FileHandle {
-                fid,
-                access,
-                append,
-                readahead,
-                exec: None,
-                reported,
-            })
+            state.add_file(FileHandle::new(fid, wish, reported))
         };
         self.watch_for(handle, fid).await?;
         let entry = self.referred(fid, named_at).await;
@@ -134,6 +125,9 @@ impl Client {
         open: Option<Access>,
     ) -> Result<(Fid, Option<u64>), FsError> {
         bump(&self.0.stats.create);
+        if let Some(made) = self.make_here(place, &new, open) {
+            return made;
+        }
         let Place { dir, name, .. } = place.clone();
         let (mark, reply) = self.ask_for_node(place, &new, open).await?;
         let NewNode { kind, target, .. } = new;
@@ -164,7 +158,7 @@ impl Client {
             state.cache.file(fid).made(access, handle);
         }
         match kind {
-            FileKind::Symlink => state.cache.inode(fid).set_target(target.into()),
+            FileKind::Symlink => state.cache.inode(fid).learn_target(target.into()),
             // Nothing is in a directory that was just made, and nobody else has seen it.
             FileKind::Directory if state.locks.holds(fid, crate::cache::bits::LEASE) => {
                 state
@@ -226,7 +220,7 @@ impl Client {
                 Err(FsError::Stale) if self.is_removed_directory(dir) => {
                     return Err(FsError::NotFound);
                 }
-                Err(FsError::Invalid) if !self.lock().servers.is_of_this_life(mark) => {}
+                Err(FsError::Invalid) if !self.lock().servers.is_of_this_boot(mark) => {}
                 reply => return Ok((mark, reply?)),
             }
         }
@@ -243,7 +237,7 @@ impl Client {
     ) -> Result<OpenHandle, FsError> {
         {
             let mut state = self.lock();
-            if state.servers.is_of_this_life(mark) {
+            if state.servers.is_of_this_boot(mark) {
                 if access.write {
                     let registration = &mut state.cache.file(fid).registration;
                     registration.register_writers(WriteOpen { handle, ticket });

@@ -1,6 +1,7 @@
 //! One file per call. Each answers from the cache under its locks, or asks a server.
 
 pub(crate) mod attributes;
+mod births;
 mod links;
 pub(crate) mod listing;
 pub(crate) mod lookup;
@@ -19,7 +20,7 @@ mod xattr;
 
 pub use links::Moved;
 pub use listing::{DirPage, PageEntry};
-pub use open::{OpenWish, Opened};
+pub use open::Opened;
 pub use pinned::PinnedFile;
-pub use privileges::{Changed, Credentials};
+pub use privileges::{CAPABILITY, Changed, Credentials};
 pub use unheard::Unheard;

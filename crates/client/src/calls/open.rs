@@ -8,27 +8,18 @@ use wire::Cover;
 use wire::mdt::{Access, OpenHandle, OpenIntent, Reply, Request, SetAttr};
 use wire::ost;
 
+use crate::cache::births;
 use crate::cache::file::FileState;
 use crate::cache::handle::HandleId;
 use crate::cache::holder::Holder;
 use crate::cache::registration::{Standing, WriteOpen};
 use crate::coherence::watch::Watching;
 use crate::executor::{AT_ONCE, each_of, join_all, spawn};
-use crate::policy::readahead::ReadAhead;
 use crate::session::client::{Client, StateGuard, unexpected};
-use crate::session::handles::FileHandle;
+use crate::session::file_handle::{FileHandle, OpenWish};
 use crate::session::kernel::Forget;
 use crate::session::state::State;
 use crate::session::stats::bump;
-
-/// How a file shall be opened.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct OpenWish {
-    /// For what.
-    pub access: Access,
-    /// Writes go to the end of file.
-    pub append: bool,
-}
 
 /// An open file.
 #[derive(Debug, Clone, Copy)]
@@ -51,9 +42,9 @@ type Part<'a> = Pin<Box<dyn Future<Output = Result<(), FsError>> + Send + 'a>>;
 
 /// What became of telling the MDT of a use.
 enum Registered {
-    /// Its present life knows.
+    /// Its present boot knows.
     Now(OpenHandle),
-    /// It has restarted meanwhile, or given up on this client: perhaps a life that is over was told,
+    /// It has restarted meanwhile, or given up on this client: perhaps a boot that is over was told,
     /// and gave this handle.
     Void(Option<OpenHandle>),
 }
@@ -74,8 +65,8 @@ impl Client {
     }
 
     async fn open_unwatched(&self, fid: Fid, wish: OpenWish) -> Result<Opened, FsError> {
-        let OpenWish { access, append } = wish;
-        let (mut state, exec) = match access {
+        let access = wish.access;
+        let (mut state, execution) = match access {
             Access { write: true, .. } => {
                 self.open_for_writing(fid).await?;
                 (self.lock(), None)
@@ -95,20 +86,14 @@ impl Client {
             // Counted already.
             _ => {}
         }
-        if access.read || access.exec {
+        if wish.is_looker() {
             file.opens.add_looker();
         }
         let keep_cache = file.kernel.has_pages() && !access.write;
-        let reported = file.errors.at_open();
-        let readahead = ReadAhead::new();
-        let handle = FileHandle {
-            fid,
-            access,
-            append,
-            readahead,
-            exec,
-            reported,
-        };
+        let mut handle = FileHandle::new(fid, wish, file.errors.at_open());
+        if let Some(execution) = execution {
+            handle.register_execution(execution);
+        }
         Ok(Opened {
             handle: state.add_file(handle),
             keep_cache,
@@ -203,8 +188,21 @@ impl Client {
     /// All writers of this mount share one open at the MDT.
     pub(crate) async fn open_for_writing(&self, fid: Fid) -> Result<(), FsError> {
         loop {
+            let birth = self.lock().births.get(fid).map(|birth| birth.standing);
+            match birth {
+                // The use goes with the word that there is such a file.
+                Some(births::Standing::Unreported) => {
+                    bump(&self.0.stats.open_hit);
+                    return Ok(());
+                }
+                Some(births::Standing::OnItsWay) => self.report_births_first(&[fid]).await,
+                None => {}
+            }
             let wait = {
                 let mut state = self.lock();
+                if state.births.is_unborn(fid) {
+                    continue;
+                }
                 state.policies.writeback.closes_no_more(fid);
                 let file = state.cache.file(fid);
                 match (
@@ -228,7 +226,7 @@ impl Client {
         };
         self.register(fid, access, OpenIntent::First).await?;
         // From now on pages in the kernel can be written without a word: those it has were read
-        // under a lock that does not allow it (hazard 7).
+        // under a lock that does not allow it.
         self.drop_kernel_pages(fid).await;
         Ok(())
     }
@@ -246,7 +244,7 @@ impl Client {
     }
 
     /// Tells the MDT of a use. One for writing is kept with the file. A use of before is told until
-    /// the life that the MDT has then has answered.
+    /// the boot that the MDT has then has answered.
     pub(crate) async fn register(
         &self,
         fid: Fid,
@@ -276,10 +274,12 @@ impl Client {
         intent: OpenIntent,
     ) -> Result<Registered, FsError> {
         let again = intent.is_reopen();
-        let (dir, mark) = {
+        let in_doubt = |file: &mut FileState| file.registration.standing() == Standing::InDoubt;
+        let (dir, mark, is_in_doubt) = {
             let mut state = self.lock();
             let dir = state.cache.inode(fid).dir();
-            (dir, state.cache.mark(dir))
+            let is_in_doubt = state.cache.file_known(fid).is_some_and(in_doubt);
+            (dir, state.cache.mark(dir), is_in_doubt)
         };
         let request = Request::Open {
             fid,
@@ -287,12 +287,14 @@ impl Client {
             access,
             intent,
         };
-        let reply = match again {
-            true => self.0.mdt_urgent(request).await,
-            false => self.0.mdt(request).await,
+        let reply = match (again, is_in_doubt) {
+            (false, _) => self.0.mdt(request).await,
+            (true, false) => self.mdt_together(request).await,
+            // Given up by the MDT: that waits until nobody believes the file's size any more.
+            (true, true) => self.0.mdt_urgent(request).await,
         };
         // What an eviction cut off says nothing of the file.
-        if again && reply.is_err() && !self.lock().servers.is_of_this_life(mark) {
+        if again && reply.is_err() && !self.lock().servers.is_of_this_boot(mark) {
             return Ok(Registered::Void(None));
         }
         let reply = reply?;
@@ -305,17 +307,14 @@ impl Client {
             return Err(unexpected(&reply));
         };
         let mut state = self.lock();
-        if !state.servers.is_of_this_life(mark) {
+        if !state.servers.is_of_this_boot(mark) {
             if let Cover::Own(grant) = &node.cover {
                 state.locks.refuse(Holder::Mdt, grant.handle);
             }
             return Ok(Registered::Void(Some(handle)));
         }
         // Of a file that the process before had open nothing is known yet.
-        let is_unknown = state
-            .cache
-            .known(fid)
-            .is_none_or(|inode| inode.attr.is_none());
+        let is_unknown = state.cache.attr_of(fid).is_none();
         match (intent, &node.cover) {
             (OpenIntent::First, _) => state.take_node(&node, mark),
             (OpenIntent::Reopen, _) if is_unknown => state.take_node(&node, mark),
@@ -372,9 +371,9 @@ impl Client {
     pub async fn flush(&self, handle: HandleId) -> Result<(), FsError> {
         let mut state = self.lock();
         let open = state.handles.file(handle).ok_or(FsError::BadHandle)?;
-        let (fid, told) = (open.fid, open.reported);
+        let (fid, reported) = (open.fid(), open.reported());
         let file = state.cache.file(fid);
-        let result = file.errors.close(told);
+        let result = file.errors.close(reported);
         drop(state);
         self.send_rewritten(fid);
         result
@@ -386,22 +385,25 @@ impl Client {
         let Some(gone) = state.handles.remove_file(handle) else {
             return;
         };
-        let fid = gone.fid;
+        let fid = gone.fid();
         let file = state.cache.file(fid);
-        let mut ended = match gone.access.write {
+        let ended = match gone.is_writer() {
             true => {
                 file.opens.remove_writer();
                 Vec::new()
             }
             false => file.reader_gone(),
         };
-        if gone.access.read || gone.access.exec {
+        if gone.wish().is_looker() {
             state.looker_goes(fid);
         }
         let file = state.cache.file(fid);
-        ended.extend(gone.exec);
         if !file.opens.is_written() && file.registration.has_writers() {
             state.policies.writeback.closes(fid);
+        }
+        let execution = gone.execution();
+        if execution.is_some() {
+            state.handles.begin_report_of_end(fid);
         }
         state.drop_if_idle(fid);
         let is_awaited = state.handles.are_ends_awaited() && !state.excludes_others(fid);
@@ -411,16 +413,42 @@ impl Client {
         };
         drop(state);
         self.end_uses(fid, ended);
+        if let Some(handle) = execution {
+            self.end_execution(fid, handle);
+        }
         // After the word that it has ended.
         drop(asked);
     }
 
+    /// Tells the MDT that a file is not executed any more. A question whether it is must not be answered
+    /// before the MDT has heard that: it asks just once.
+    fn end_execution(&self, fid: Fid, handle: OpenHandle) {
+        let client = self.clone();
+        spawn(async move {
+            client.close_uses(fid, vec![handle]).await;
+            let asked = {
+                let mut state = client.lock();
+                state.handles.end_report_of_end(fid);
+                match state.excludes_others(fid) {
+                    true => Vec::new(),
+                    false => state.handles.end_use(fid),
+                }
+            };
+            drop(asked);
+        });
+    }
+
     /// Tells the MDT of uses that are over. Nobody reads here any more, or another use took their
-    /// place, or they were told of to a life of the MDT that is over itself.
+    /// place, or they were told of to a boot of the MDT that is over itself.
     pub(crate) fn end_uses(&self, fid: Fid, ended: Vec<OpenHandle>) {
         if ended.is_empty() {
             return;
         }
+        let client = self.clone();
+        spawn(async move { client.close_uses(fid, ended).await });
+    }
+
+    async fn close_uses(&self, fid: Fid, ended: Vec<OpenHandle>) {
         let close = |handle| Request::Close {
             fid,
             handle,
@@ -428,21 +456,18 @@ impl Client {
             under: base::LockHandle(0),
         };
         let requests = ended.into_iter().map(close).collect();
-        let client = self.clone();
-        spawn(async move {
-            let (shared, asked) = (&client.0, client.lock().cache.mark(fid));
-            let closed = shared
-                .cluster
-                .mdt_batch(&shared.stats, requests, Urgency::Urgent)
-                .await;
-            match closed {
-                Ok(replies) => replies
-                    .iter()
-                    .flatten()
-                    .for_each(|reply| shared.keep_grant(reply, asked)),
-                Err(error) => tracing::debug!("could not tell the MDT of a close: {error}"),
-            }
-        });
+        let (shared, asked) = (&self.0, self.lock().cache.mark(fid));
+        let closed = shared
+            .cluster
+            .mdt_batch(&shared.stats, requests, Urgency::Urgent)
+            .await;
+        match closed {
+            Ok(replies) => replies
+                .iter()
+                .flatten()
+                .for_each(|reply| shared.keep_grant(reply, asked)),
+            Err(error) => tracing::debug!("could not tell the MDT of a close: {error}"),
+        }
     }
 
     /// Everything written to the file, and its attributes and name, are durable when this returns.
@@ -456,20 +481,21 @@ impl Client {
         handle: HandleId,
         range: ByteRange,
     ) -> Result<(), FsError> {
-        let fid = self.lock().handles.file(handle).map(|open| open.fid);
+        let fid = self.lock().handles.file(handle).map(|open| open.fid());
         let fid = fid.ok_or(FsError::BadHandle)?;
         self.make_durable(fid, range).await?;
         let mut state = self.lock();
         let State { cache, handles, .. } = &mut *state;
         let record = handles.record(handle);
         match handles.file(handle) {
-            Some(open) => cache.file(fid).errors.sync(&mut open.reported, record),
+            Some(open) => open.sync(&mut cache.file(fid).errors, record),
             None => Ok(()),
         }
     }
 
     /// Bytes at the OST, attributes and names at the MDT: neither waits for the other.
     async fn make_durable(&self, fid: Fid, range: ByteRange) -> Result<(), FsError> {
+        self.report_births_first(&[fid]).await;
         // Also what was written here by uses that are over.
         let is_there = |state: &mut State| state.may_be_undurable(fid);
         let bytes: Part<'_> = Box::pin(self.write_out_durably(fid, range, is_there));
@@ -484,11 +510,11 @@ impl Client {
         let is_changed = |file: &mut FileState| file.has_changes_to_report().is_some();
         if self.lock().cache.file_known(fid).is_some_and(is_changed) {
             // Over one lane: when the MDT hears the wish that all be durable it has heard the change.
-            let (told, synced): (Part<'_>, Part<'_>) = (
+            let (reported, synced): (Part<'_>, Part<'_>) = (
                 Box::pin(self.report_changes(fid)),
                 Box::pin(self.sync_mdt()),
             );
-            join_all(vec![told, synced])
+            join_all(vec![reported, synced])
                 .await
                 .into_iter()
                 .collect::<Result<(), FsError>>()?;
@@ -499,6 +525,7 @@ impl Client {
 
     /// Everything done in the directory is durable when this returns.
     pub async fn fsyncdir(&self) -> Result<(), FsError> {
+        self.report_all_births().await;
         self.sync_names().await
     }
 
@@ -506,6 +533,7 @@ impl Client {
     /// in the background, before or now: see [`Client::sync_or_tell`]. Of each target it is tried,
     /// whatever fails at others.
     pub async fn sync(&self) -> Result<(), FsError> {
+        self.report_all_births().await;
         self.write_out_all().await;
         let mut result = self.report_all_changes().await;
         let targets: Vec<_> = self.0.cluster.osts().map(|(target, _)| *target).collect();
@@ -517,8 +545,8 @@ impl Client {
 
     async fn report_all_changes(&self) -> Result<(), FsError> {
         let fids = self.lock().policies.writeback.take_changed(Tick(u64::MAX));
-        let told = each_of(fids, AT_ONCE, |fid| self.report_changes(fid)).await;
-        told.into_iter().collect()
+        let reports = each_of(fids, AT_ONCE, |fid| self.report_changes(fid)).await;
+        reports.into_iter().collect()
     }
 
     /// What this mount has changed at the MDT, and was answered, is durable when this returns. What
@@ -541,5 +569,50 @@ impl Client {
     pub(crate) async fn sync_target(&self, target: base::TargetIndex) -> Result<(), FsError> {
         let answer = self.0.ost(target, ost::Request::Sync);
         answer.await.map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::executor::block_on;
+    use crate::rig::servers::{Heard, Servers};
+
+    const FILE: Fid = Fid(7);
+
+    fn is_close(heard: &Heard) -> bool {
+        matches!(heard, Heard::Mdt(Request::Close { .. }, _))
+    }
+
+    #[test]
+    fn whether_a_file_is_executed_is_answered_when_the_mdt_has_heard_of_the_end() {
+        let servers = Servers::start();
+        let mounted = servers.mount(None);
+        let client = mounted.client();
+        let opening = client.clone();
+        let opened = block_on(async move {
+            let access = Access {
+                exec: true,
+                ..READING
+            };
+            let append = false;
+            opening.open(FILE, OpenWish { access, append }).await
+        });
+        servers.hold(is_close);
+        client.release(opened.expect("it is answered").handle);
+        let (answer, answered) = channel();
+        let asked = client.clone();
+        spawn(async move {
+            asked.end_idle_use(FILE).await;
+            answer.send(()).expect("somebody waits");
+        });
+        servers.wait_for(1, is_close);
+        assert!(answered.try_recv().is_err(), "the MDT may not have heard");
+        servers.answer();
+        let patience = Duration::from_secs(20);
+        answered.recv_timeout(patience).expect("it has heard");
     }
 }

@@ -10,7 +10,7 @@ use crate::session::client::Client;
 use crate::session::kernel::Forget;
 
 /// The extended attribute that holds the capabilities of a program.
-const CAPABILITY: &[u8] = b"security.capability";
+pub const CAPABILITY: &[u8] = b"security.capability";
 const SETUID: u16 = 0o4000;
 const SETGID: u16 = 0o2000;
 
@@ -19,8 +19,10 @@ const SETGID: u16 = 0o2000;
 pub enum Changed {
     /// Its bytes or its size.
     Content,
-    /// Its owner or group.
+    /// Its owner or group, or nothing in a call that could change those.
     Owner,
+    /// Nothing, as far as is known. As with a new owner, but nothing is taken where that is not allowed.
+    Unknown,
 }
 
 /// The process that changes it. Asked only about a file that has something to lose.
@@ -30,6 +32,9 @@ pub trait Credentials {
 
     /// It is a member of the group.
     fn is_in_group(&self, gid: u32) -> bool;
+
+    /// It may set the mode of a file of this owner: as the owner, or by CAP_FOWNER.
+    fn may_set_mode(&self, owner: u32) -> bool;
 }
 
 /// What `caller` takes from the mode when it changes a file.
@@ -51,7 +56,8 @@ fn taken(attr: &Attr, changed: Changed, caller: &impl Credentials) -> Privileges
 
 impl Client {
     /// Takes from the file what it must not keep when `caller` changes it. When this returns no mount
-    /// and not the kernel believes in any of it, so the change itself may follow.
+    /// and not the kernel believes in any of it, so the change itself may follow. A change of the owner that
+    /// takes setuid or setgid is a change of the mode, and not permitted to all who may do the first.
     pub async fn drop_privileges(
         &self,
         fid: Fid,
@@ -63,6 +69,12 @@ impl Client {
         };
         let privileges = taken(&attr, changed, caller);
         let had_mode = privileges.left_of(attr.mode) != attr.mode;
+        if had_mode && changed != Changed::Content && !caller.may_set_mode(attr.uid) {
+            return match changed {
+                Changed::Unknown => Ok(()),
+                _ => Err(FsError::NotPermitted),
+            };
+        }
         if had_mode {
             let change = SetAttr {
                 privileges,
@@ -77,6 +89,19 @@ impl Client {
         Ok(())
     }
 
+    /// The file's owner, if `caller` may not take its privileges but by a change of the content.
+    pub async fn owner_who_refuses(
+        &self,
+        fid: Fid,
+        caller: &impl Credentials,
+    ) -> Result<Option<u32>, FsError> {
+        let Some(attr) = self.privileged(fid).await? else {
+            return Ok(None);
+        };
+        let had_mode = taken(&attr, Changed::Owner, caller).left_of(attr.mode) != attr.mode;
+        Ok((had_mode && !caller.may_set_mode(attr.uid)).then_some(attr.uid))
+    }
+
     /// The file's attributes, if it may have privileges.
     async fn privileged(&self, fid: Fid) -> Result<Option<Attr>, FsError> {
         if !self.lock().mode_valid(fid) {
@@ -84,8 +109,7 @@ impl Client {
             self.ask_attributes(fid).await?;
         }
         let state = self.lock();
-        let attr = state.cache.known(fid).and_then(|inode| inode.attr.as_ref());
-        let attr = attr.ok_or(FsError::Stale)?;
+        let attr = state.cache.attr_of(fid).ok_or(FsError::Stale)?;
         let may_have = attr.has_xattrs || attr.mode & (SETUID | SETGID) != 0;
         Ok(may_have.then(|| attr.clone()))
     }
@@ -132,6 +156,10 @@ mod tests {
 
         fn is_in_group(&self, gid: u32) -> bool {
             self.groups.contains(&gid)
+        }
+
+        fn may_set_mode(&self, _: u32) -> bool {
+            self.root
         }
     }
 

@@ -10,10 +10,12 @@ use crate::cache::handle::HandleId;
 use crate::cache::kernel_pages::ReadTo;
 use crate::cache::pages::{Generation, Piece};
 use crate::coherence::cover::{By, Covering, covering, read_mode};
+use crate::coherence::glimpse::Glimpsing;
 use crate::executor::{Oneshot, spawn};
 use crate::policy::readahead::REQUEST_BYTES;
 use crate::session::client::{Client, unexpected};
 use crate::session::cluster::object_of;
+use crate::session::file_handle::FileHandle;
 use crate::session::state::State;
 use crate::session::stats::bump;
 
@@ -83,7 +85,7 @@ impl Client {
             .handles
             .file(handle)
             .ok_or(FsError::BadHandle)?
-            .fid;
+            .fid();
         let range = ByteRange::at(offset, len).ok_or(FsError::Invalid)?;
         let mut asked_already = false;
         loop {
@@ -108,7 +110,7 @@ impl Client {
                 } => {
                     asked_already = true;
                     match self.fetch(fid, under, holes, asked).await {
-                        // What it was asked under is of a life that is over, or was lost with one.
+                        // What it was asked under is of a boot that is over, or was lost with one.
                         Err(FsError::Stale) if !self.is_read_under(fid, range, under) => {}
                         fetched => fetched?,
                     }
@@ -188,8 +190,8 @@ impl Client {
     /// The kernel gets `range` and keeps it in its page cache, so nothing is kept here. Of a file
     /// open for writing it keeps nothing (docs/adr/0004-writers-bypass-kernel-pages.md).
     fn hand_over(&self, state: &mut State, handle: HandleId, fid: Fid, range: ByteRange) {
-        let kept = |open: &mut crate::session::handles::FileHandle| !open.access.write;
-        if state.handles.file(handle).is_some_and(kept) {
+        let is_kept = |open: &mut FileHandle| !open.is_writer();
+        if state.handles.file(handle).is_some_and(is_kept) {
             state.with_pages(fid, |file| file.pages.let_go(range));
         }
     }
@@ -276,7 +278,7 @@ impl Client {
         };
         let size = match known {
             Some(size) => size,
-            None => self.glimpse_object(fid, false).await?.size,
+            None => self.glimpse_object(fid, Glimpsing::Alone).await?.size,
         };
         let end = size.clamp(range.start, range.end);
         let mut padded = BytesMut::from(bytes);
@@ -290,11 +292,7 @@ impl Client {
         let (mode, (asked, asks), small) = {
             let mut state = self.lock();
             let mode = read_mode(&mut state, fid);
-            let size = state
-                .cache
-                .known(fid)
-                .and_then(|i| i.attr.as_ref())
-                .map_or(0, |a| a.size);
+            let size = state.cache.attr_of(fid).map_or(0, |attr| attr.size);
             let asks = state.cache.asks_extent(fid);
             (mode, (state.cache.file(fid).pages.generation(), asks), size)
         };

@@ -125,17 +125,16 @@ impl State {
         let Some(inode) = self.cache.known(fid) else {
             return false;
         };
-        let file = inode.file.as_ref();
-        let is_alone = file.is_some_and(|file| file.locks.is_exclusive());
+        let is_alone = inode.is_exclusive();
         let is_regular = |attr: &Attr| attr.kind == FileKind::Regular;
         let is_settled =
             is_alone || self.locks.reaches_eof(fid) || (self.attr_valid(fid) && self.is_exact(fid));
-        inode.attr.as_ref().is_some_and(is_regular) && !is_settled
+        inode.attrs.known().is_some_and(is_regular) && !is_settled
     }
 
     /// The MDT says that its size is exact: nobody has bytes of it that its OST has not durably.
     fn is_exact(&self, fid: Fid) -> bool {
-        let attr = self.cache.known(fid).and_then(|inode| inode.attr.as_ref());
+        let attr = self.cache.attr_of(fid);
         attr.is_some_and(|attr| attr.size_state == SizeState::Strict)
     }
 }

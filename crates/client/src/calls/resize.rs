@@ -10,10 +10,10 @@ use wire::ost::{AllocateMode, ObjectAttr, UNDER_MDT};
 
 use crate::calls::attributes::changed_here;
 use crate::coherence::cover::{By, Covering, covering};
-use crate::journal::shape::Shape;
 use crate::session::client::Client;
 use crate::session::cluster::object_of;
 use crate::session::stats::bump;
+use wire::shape::Shape;
 
 /// A resize that is under way.
 struct Begun {
@@ -83,7 +83,7 @@ impl Client {
                 .await?;
         }
         loop {
-            let before = self.restarts(fid);
+            let before = self.right_to_write(fid);
             let held = self.lock_all(fid).await?;
             let used = self.lock().locks.use_extent(fid, Mode::PW, ByteRange::ALL);
             let under = match held {
@@ -102,12 +102,19 @@ impl Client {
                     break;
                 }
                 Ok(Resized::NoTicket) => self.open_for_writing(fid).await?,
-                // The lock was of the OST's life before.
-                Err(FsError::Stale) if self.restarts(fid) != before => {}
+                // The lock was of the OST's boot before, or the ticket of the MDT's.
+                Err(FsError::Stale) if self.right_to_write(fid) != before => {}
                 Err(error) => return Err(error),
             }
         }
         self.report_resized(fid, shape).await
+    }
+
+    /// What the OST goes by: its boot, as the count of its restarts, and the ticket of the MDT's boot.
+    fn right_to_write(&self, fid: Fid) -> (u32, Option<WriteTicket>) {
+        let mut state = self.lock();
+        let file = state.cache.file(fid);
+        (file.durability.restarts(), file.registration.ticket())
     }
 
     /// Tells the kernel and the MDT.
@@ -149,10 +156,10 @@ impl Client {
             Ok(begun) => begun,
             Err(resized) => return Ok(resized),
         };
-        let (right, life) = ((begun.ticket, begun.mtime), self.lock().life_of(fid));
+        let (right, epoch) = ((begun.ticket, begun.mtime), self.lock().boot_epoch_of(fid));
         // Writes already on their way must not come after it.
         self.write_out(fid, ByteRange::ALL).await;
-        let request = shape.request(object_of(fid), right, (under, life));
+        let request = shape.request(object_of(fid), right, (under, epoch));
         let target = self.target_of(fid)?;
         let done = self
             .0
@@ -333,15 +340,15 @@ impl Client {
                 (change, state.cache.mark(fid))
             };
             let under = LockHandle(0);
-            let told = self
+            let result = self
                 .change_at_mdt(fid, |dir| changed_here(fid, dir, change, under))
                 .await;
-            match told {
+            match result {
                 // The MDT had given this mount up, and knew of no writer.
-                Err(FsError::Invalid) if !self.lock().servers.is_of_this_life(asked) => {
+                Err(FsError::Invalid) if !self.lock().servers.is_of_this_boot(asked) => {
                     self.open_for_writing(fid).await?;
                 }
-                told => return told,
+                result => return result,
             }
         }
     }

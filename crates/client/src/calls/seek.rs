@@ -20,7 +20,7 @@ impl Client {
         if offset >= size {
             return Err(FsError::NoData);
         }
-        // The caller that has a block for each of its bytes has no hole worth a request.
+        // A file that has a block for each of its bytes has no hole worth a request.
         let blocks = self.lock().stored_blocks(fid);
         if blocks.is_some_and(|blocks| blocks.saturating_mul(BLOCK_BYTES) >= size) {
             return Ok(if hole { size } else { offset });

@@ -1,5 +1,6 @@
 //! Space and files of the whole file system. SEMANTICS: op.statfs
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use base::{Fid, FsError, TargetIndex};
@@ -14,9 +15,9 @@ use crate::session::client::{Client, unexpected};
 const AGE_MAX: Duration = Duration::from_secs(30);
 
 impl Client {
-    /// Bytes from the OSTs, files from the MDT; at most half a minute old, and never older than what this
-    /// mount wrote or removed last, or than a change by others that it was told of. As long as space of
-    /// removed files comes free, they are asked anew.
+    /// Bytes from the OSTs and files from the MDT, at most half a minute old. They are never older than this
+    /// mount's last write or removal, or than another mount's change that it was told of. While space of
+    /// removed files comes back the servers are asked anew.
     pub async fn statfs(&self) -> Result<Space, FsError> {
         let now = self.0.clock.tick();
         if let Some(space) = self.lock().servers.space(now, AGE_MAX) {
@@ -52,17 +53,7 @@ impl Client {
         let osts = self.0.cluster.osts().map(|(target, _)| Some(*target));
         let parts = std::iter::once(None).chain(osts);
         let parts = join_all(parts.map(|target| self.space_of(target)).collect()).await;
-        let mut all = Space::default();
-        for part in parts {
-            let part = part?;
-            all.bytes_total += part.bytes_total;
-            all.bytes_free += part.bytes_free;
-            all.bytes_available += part.bytes_available;
-            all.files_total += part.files_total;
-            all.files_free += part.files_free;
-            all.settling |= part.settling;
-        }
-        Ok(all)
+        Ok(sum(&parts.into_iter().collect::<Result<Vec<_>, _>>()?))
     }
 
     /// The bytes of an OST, or the files of the MDT.
@@ -86,5 +77,44 @@ impl Client {
             }),
             other => Err(unexpected(&other)),
         }
+    }
+}
+
+/// The space of all targets; that of a disk once, however many of them are on it.
+fn sum(parts: &[Space]) -> Space {
+    let (mut all, mut disks) = (Space::default(), BTreeSet::new());
+    for part in parts {
+        if part.disk == 0 || disks.insert(part.disk) {
+            all.bytes_total += part.bytes_total;
+            all.bytes_free += part.bytes_free;
+            all.bytes_available += part.bytes_available;
+        }
+        all.files_total += part.files_total;
+        all.files_free += part.files_free;
+        all.settling |= part.settling;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_of_several_targets_counts_once() {
+        let on = |disk, bytes| Space {
+            bytes_total: bytes,
+            bytes_free: bytes / 2,
+            bytes_available: bytes / 4,
+            files_total: 1,
+            disk,
+            ..Space::default()
+        };
+        let all = sum(&[on(0, 64), on(7, 256), on(7, 256), on(8, 512), on(0, 1024)]);
+        let expected = Space {
+            files_total: 5,
+            ..on(0, 64 + 256 + 512 + 1024)
+        };
+        assert_eq!(all, expected);
     }
 }

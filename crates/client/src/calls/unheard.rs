@@ -4,7 +4,7 @@
 use base::{ByteRange, Fid, Name};
 
 use super::links::Moved;
-use crate::coherence::invalidation::Invalidation;
+use crate::coherence::invalidation::{Invalidation, KernelName, Leads};
 use crate::executor::spawn;
 use crate::session::client::Client;
 use crate::session::kernel::Forget;
@@ -61,11 +61,12 @@ impl Client {
         {
             let mut state = self.lock();
             for (dir, name, fid) in changed.names {
-                state.cache.withdraw_from(dir).kernel_pages = None;
+                state.cache.withdraw_from(dir).in_kernel.spoil();
                 let range = ByteRange::ALL;
                 invalidation.forget(Forget::Pages { fid: dir, range });
                 if let Some(fid) = fid {
-                    self.forget_name(&mut state, dir, name, fid, &mut invalidation);
+                    let name = KernelName { dir, name, fid };
+                    self.forget_name(&mut state, name, Leads::Elsewhere, &mut invalidation);
                 }
             }
             for fid in &changed.files {

@@ -18,7 +18,7 @@ use crate::session::stats::bump;
 /// How bytes are to be written.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WriteWish {
-    /// At the end of file, wherever that is by then (hazard 8).
+    /// At the end of file, wherever that is by then.
     pub append: bool,
     /// Pages the kernel writes back from a mapping: no caller, and its pages are locked.
     pub write_back: bool,
@@ -53,6 +53,29 @@ struct Put {
     outdated: Option<Outdated>,
     /// The end of a file that became longer, where others may watch that.
     grown: Option<u64>,
+}
+
+/// Bytes that are to be written.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    fid: Fid,
+    /// By this open file.
+    handle: Option<HandleId>,
+    /// The kernel writes pages back from a mapping.
+    is_write_back: bool,
+    /// They go to the end of file, wherever that is by then, and else to `offset`.
+    is_append: bool,
+    offset: u64,
+    data: &'a [u8],
+}
+
+/// What is to become of pages that the kernel holds where bytes are to be written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HeldPages {
+    /// They go before the write.
+    GoFirst,
+    /// They may stay until after it.
+    MayStay,
 }
 
 impl Put {
@@ -90,7 +113,20 @@ impl Client {
     ) -> Result<u64, FsError> {
         bump(&self.0.stats.write);
         let append = wish.append
-            || handle.is_some_and(|id| self.lock().handles.file(id).is_some_and(|f| f.append));
+            || handle.is_some_and(|id| {
+                self.lock()
+                    .handles
+                    .file(id)
+                    .is_some_and(|open| open.wish().append)
+            });
+        let given = Given {
+            fid,
+            handle,
+            is_write_back: wish.write_back,
+            is_append: append,
+            offset,
+            data,
+        };
         // Pages are written back for nobody, and again is right for those.
         let is_done = !wish.write_back && self.lock().journal.was_written();
         let (at, range) = match is_done {
@@ -100,9 +136,7 @@ impl Client {
                 (offset, ByteRange::ALL)
             }
             false => {
-                let at = self
-                    .put_somewhere((fid, handle), (offset, data), wish, append)
-                    .await?;
+                let at = self.put_somewhere(given).await?;
                 (at, ByteRange::new(at, at.saturating_add(data.len() as u64)))
             }
         };
@@ -112,26 +146,45 @@ impl Client {
         Ok(at)
     }
 
+    /// The same of as much of `data` as a file can have there, if that is anything; returns how many bytes.
+    pub async fn write_what_fits(
+        &self,
+        fid: Fid,
+        handle: Option<HandleId>,
+        offset: u64,
+        data: &[u8],
+        wish: WriteWish,
+    ) -> Result<usize, FsError> {
+        let too_big = match self.write(fid, handle, offset, data, wish).await {
+            Err(FsError::FileTooBig) => FsError::FileTooBig,
+            written => return written.map(|_| data.len()),
+        };
+        let limit = self.lock().size_limit(fid).unwrap_or(FILE_BYTES_MAX);
+        let fits = limit.saturating_sub(offset) as usize;
+        let data = data.get(..fits).filter(|data| !data.is_empty());
+        let data = data.ok_or(too_big)?;
+        let written = self.write(fid, handle, offset, data, wish).await;
+        written.map(|_| data.len())
+    }
+
     /// Puts `data` where it belongs, which is what it returns. The kernel has forgotten what that makes old,
     /// and the next process knows of it.
-    async fn put_somewhere(
-        &self,
-        (fid, handle): (Fid, Option<HandleId>),
-        (offset, data): (u64, &[u8]),
-        wish: WriteWish,
-        append: bool,
-    ) -> Result<u64, FsError> {
-        self.wait_for_room(wish.write_back).await;
-        let by = written_by(wish.write_back);
+    async fn put_somewhere(&self, given: Given<'_>) -> Result<u64, FsError> {
+        let (fid, data) = (given.fid, given.data);
+        self.wait_for_room(given.is_write_back).await;
+        // Pages of a mapping are written by nobody who could be told.
+        let through = match given.is_write_back {
+            true => None,
+            false => self.through(fid, data.len()).await,
+        };
+        let by = written_by(given.is_write_back);
         let mut forgotten = 0;
         let put = loop {
-            let may_forget = forgotten < FORGET_TRIES;
-            match self.put_covered(
-                (fid, handle),
-                (offset, data),
-                (wish.write_back, append),
-                may_forget,
-            )? {
+            let held = match forgotten < FORGET_TRIES {
+                true => HeldPages::GoFirst,
+                false => HeldPages::MayStay,
+            };
+            match self.put_covered(given, held)? {
                 Attempt::Put(put) => break put,
                 Attempt::Held(range) => {
                     forgotten += 1;
@@ -145,6 +198,9 @@ impl Client {
         if let Some(outdated) = put.outdated {
             self.update_kernel(outdated).await;
         }
+        if let Some(through) = through {
+            self.write_through(through).await?;
+        }
         if let Some(end) = put.grown {
             self.announce(fid, end).await?;
         }
@@ -152,7 +208,7 @@ impl Client {
             bump(&self.0.stats.unremembered);
             self.write_out_durably(fid, ByteRange::ALL, |_| true)
                 .await?;
-            if !wish.write_back {
+            if !given.is_write_back {
                 self.lock().journal.note_written();
             }
         }
@@ -161,14 +217,12 @@ impl Client {
         Ok(put.at)
     }
 
-    /// Writes under a lock, if there is one; and `may_forget`, if the kernel holds no page of that.
-    fn put_covered(
-        &self,
-        (fid, handle): (Fid, Option<HandleId>),
-        (offset, data): (u64, &[u8]),
-        (write_back, append): (bool, bool),
-        may_forget: bool,
-    ) -> Result<Attempt, FsError> {
+    /// Writes under a lock, if there is one.
+    fn put_covered(&self, given: Given<'_>, held_pages: HeldPages) -> Result<Attempt, FsError> {
+        let Given {
+            fid, offset, data, ..
+        } = given;
+        let write_back = given.is_write_back;
         let mut state = self.lock();
         if write_back && state.cache.file(fid).kernel.is_lapsing() {
             // A failure would be told to the next call on the file, be it a read.
@@ -179,7 +233,7 @@ impl Client {
         if !write_back && file.resizes.is_cut() {
             return Ok(Attempt::Wait(file.waiters.wait()));
         }
-        let Some((at, range)) = place(&mut state, fid, offset, data.len(), append)? else {
+        let Some((at, range)) = place(&mut state, fid, offset, data.len(), given.is_append)? else {
             return Ok(Attempt::Unbounded);
         };
         // Stored under locks of the process before, which stay until this is written, too.
@@ -191,6 +245,7 @@ impl Client {
                 Covering::No => return Ok(Attempt::Uncovered),
             }
         }
+        let handle = given.handle;
         if handle.is_some_and(|handle| !write_back && leaves_hole(&mut state, fid, handle, at)) {
             return Err(FsError::NoSpace);
         }
@@ -205,7 +260,7 @@ impl Client {
         }
         let held = written_at(at, data);
         if let Some(range) = held.filter(|held| state.cache.file(fid).in_kernel.holds(*held))
-            && may_forget
+            && held_pages == HeldPages::GoFirst
         {
             return Ok(Attempt::Held(range));
         }
@@ -317,7 +372,7 @@ impl Client {
 /// A write behind the end of a file would make a hole of what had no space before. It is refused until its
 /// open file was told.
 fn leaves_hole(state: &mut State, fid: Fid, handle: HandleId, at: u64) -> bool {
-    let Some(reported) = state.handles.file(handle).map(|open| open.reported) else {
+    let Some(reported) = state.handles.file(handle).map(|open| open.reported()) else {
         return false;
     };
     let knows_end = state.cache.file(fid).locks.is_exclusive() || state.locks.reaches_eof(fid);

@@ -42,10 +42,11 @@ impl Client {
         let current = state.cache.is_current(mark) && state.cache.stamp() == epoch;
         let kept = covered && current && state.locks.holds(fid, Bits::XATTR);
         // The lock may be new, and what is there older.
-        state
-            .cache
-            .inode(fid)
-            .set_xattrs(kept.then(|| values.clone()));
+        let inode = state.cache.inode(fid);
+        match kept {
+            true => inode.learn_xattrs(values.clone()),
+            false => inode.forget_xattrs(),
+        }
         Ok(values)
     }
 
@@ -89,7 +90,7 @@ impl Client {
 
     async fn change_xattr(&self, fid: Fid, request: Request) -> Result<(), FsError> {
         self.change_at_mdt(fid, |_| request).await?;
-        self.lock().cache.inode(fid).set_xattrs(None);
+        self.lock().cache.inode(fid).forget_xattrs();
         Ok(())
     }
 }
@@ -112,7 +113,7 @@ mod tests {
         let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
         state.cache.file(file).locks.grant_exclusive(LockHandle(1));
         let values = vec![(b"user.a".to_vec(), b"old".to_vec())];
-        state.cache.inode(file).set_xattrs(Some(values));
+        state.cache.inode(file).learn_xattrs(values);
         assert_eq!(state.lose_exclusive(file), Some(LockHandle(1)));
         let known = state.cache.known(file).and_then(|inode| inode.xattrs());
         assert_eq!(known, None);

@@ -1,8 +1,4 @@
-//! What servers ask of this client: locks back, single entries forgotten, current values.
-//!
-//! Order in all of them: answers being prepared lose their cover, the kernel forgets, then the
-//! server is told. Nothing here waits for a kernel lock that a call of ours may hold, but for
-//! names of open files and directories, where the kernel rim has a fallback (hazards 1 to 4).
+//! Callbacks of servers to this client: locks to give back, entries to forget, current values to report.
 
 use base::{Fid, Name, TargetIndex};
 use dlm::{Bits, CacheInput, Cover, Mode};
@@ -11,14 +7,17 @@ use wire::mdt::{Callback, CallbackReply, Glimpsed};
 use wire::{opcode, ost};
 
 use crate::cache::holder::Holder;
-use crate::cache::inode::Covered;
-use crate::coherence::invalidation::Invalidation;
+use crate::cache::withdrawn::Withdrawn;
+use crate::coherence::invalidation::{Invalidation, KernelName, Leads};
 use crate::executor::spawn;
 use crate::session::client::Client;
 use crate::session::kernel::Forget;
 use crate::session::state::State;
 use crate::session::stats::bump;
 
+/// In all of them answers that are being prepared lose their cover, then the kernel forgets, then the server
+/// is answered. None waits for a lock in the kernel that a call of this mount may hold, except for names of
+/// open files and directories, where the wait is bounded (docs/locks.md, section 10).
 impl Client {
     /// A message of the MDT.
     pub(crate) fn on_mdt_callback(&self, message: &Message, responder: CallbackResponder) {
@@ -144,11 +143,18 @@ impl Client {
         let readers = {
             let mut state = self.lock();
             let is_read = state.handles.dir_open_on(dir).is_some();
-            let directory = state.cache.withdraw_from(dir);
+            let withdrawn = Withdrawn {
+                bits,
+                name: name.clone(),
+                child,
+            };
+            let directory = state.cache.withdraw_entry(dir, withdrawn);
             if bits.contains(Bits::LIST) {
                 directory.forget_list();
-                directory.restless |= is_read;
-                state.cache.inode(dir).covered = Covered::No;
+                if is_read {
+                    directory.prefetch.lost_while_read();
+                }
+                state.cache.inode(dir).attrs.cover_lost();
                 let range = base::ByteRange::ALL;
                 forget.forget(Forget::Pages { fid: dir, range });
             }
@@ -157,14 +163,17 @@ impl Client {
                 _ => None,
             };
             if child != Fid::NONE && bits.contains(Bits::CHILD) {
-                uncover(&mut state, child);
+                if let Some(inode) = state.cache.known_mut(child) {
+                    inode.attrs.lease_lost();
+                }
                 forget.forget(Forget::Attributes { fid: child, dir });
             }
             let lost = lost
                 .map(|named| named.fid)
                 .or((child != Fid::NONE).then_some(child));
             if let (Some(name), Some(fid), true) = (name, lost, bits.contains(Bits::NAMES)) {
-                self.forget_name(&mut state, dir, name, fid, &mut forget);
+                let name = KernelName { dir, name, fid };
+                self.forget_name(&mut state, name, Leads::Elsewhere, &mut forget);
             }
             state.has_unregistered_readers(child)
         };
@@ -178,19 +187,9 @@ impl Client {
     }
 }
 
-/// The child's attributes are covered by the parent's lease no more.
-fn uncover(state: &mut State, child: Fid) {
-    if let Some(inode) = state.cache.known_mut(child)
-        && matches!(inode.covered, Covered::Parent { .. })
-    {
-        inode.covered = Covered::No;
-    }
-}
-
 /// The attributes under this client's EX lock.
 fn glimpsed(state: &State, fid: Fid) -> Option<Glimpsed> {
-    let inode = state.cache.known(fid)?;
-    inode.file.as_ref()?.locks.exclusive()?;
+    state.cache.file_of(fid)?.locks.exclusive()?;
     let mut attr = state.seen(fid)?;
     // The holder's size is exact, and the OST, which would be asked otherwise, has not heard of it.
     attr.size_state = wire::SizeState::Strict;

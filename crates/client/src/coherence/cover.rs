@@ -8,6 +8,7 @@ use crate::cache::file_locks::Revoking;
 use crate::cache::holder::Holder;
 use crate::cache::registration::Standing;
 use crate::cache::stamps::AskedExtent;
+use crate::coherence::glimpse::Glimpsing;
 use crate::executor::{Oneshot, spawn};
 use crate::session::client::{Client, StateGuard, unexpected};
 use crate::session::cluster::object_of;
@@ -34,9 +35,9 @@ pub(crate) enum By {
     WriteBack,
 }
 
-/// What covers `range` of the file for reading or writing; `Stale` where the file is lost. Those that hold pages of the kernel must
-/// not wait for a lock that is being given back as long as the kernel has not forgotten: that would
-/// wait for those pages (hazard 6).
+/// The lock that covers `range` of the file for reading or writing; `Stale` where the file is lost. A request
+/// that holds pages of the kernel must not wait for a lock on its way back before the kernel has forgotten:
+/// that would wait for those pages.
 pub(crate) fn covering(
     state: &mut State,
     fid: Fid,
@@ -65,7 +66,7 @@ pub(crate) fn covering(
     }
     // Whatever its mode, a lock that is being given back keeps what is read under it true until the
     // kernel has forgotten, and then it forgets again. Else a read that wants PW needs it: what is
-    // stored into its pages later is not told (hazard 7).
+    // stored into its pages later is not told.
     let held = if forgetting && mode == Mode::PW && !writes {
         Mode::PR
     } else {
@@ -87,7 +88,7 @@ pub(crate) fn covering(
 }
 
 /// The mode that reads need: while the file can be written through a mapping here, pages the
-/// kernel takes are covered by PW (hazard 7).
+/// kernel takes are covered by PW.
 pub(crate) fn read_mode(state: &mut State, fid: Fid) -> Mode {
     match state.cache.file(fid).opens.is_written() {
         false => Mode::PR,
@@ -99,7 +100,7 @@ impl Client {
     /// The OST that holds the file's bytes.
     pub(crate) fn target_of(&self, fid: Fid) -> Result<TargetIndex, FsError> {
         let state = self.lock();
-        let attr = state.cache.known(fid).and_then(|inode| inode.attr.as_ref());
+        let attr = state.cache.attr_of(fid);
         let stripes = attr
             .map(|attr| &attr.layout.stripes)
             .ok_or(FsError::Stale)?;
@@ -133,9 +134,9 @@ impl Client {
         wait.await.unwrap_or(Ok(()))
     }
 
-    /// Waits for an extent lock and keeps it. Always of the whole file: the kernel reads into
-    /// locked pages in ranges of its own choosing, and a range that reaches beyond a lock which is
-    /// being given back could neither be served under that lock nor wait for another.
+    /// Waits for an extent lock and keeps it. It is always of the whole file, for the kernel reads into
+    /// locked pages in ranges of its own choosing. A range that reaches beyond a lock on its way back could
+    /// neither be served under that lock nor wait for another.
     async fn ask(&self, fid: Fid, mode: Mode) -> Result<(), FsError> {
         let (target, asked) = (self.target_of(fid)?, self.lock().cache.asks_extent(fid));
         let range = ByteRange::ALL;
@@ -152,10 +153,10 @@ impl Client {
         Ok(())
     }
 
-    /// Keeps a lock that came with `attr`, and returns the state as it is then; `None` where it was
-    /// asked for in another life of the OST than the present one, and is not kept. Where another write
-    /// of ours was answered since it was asked for, `attr` may be older than that write (after a
-    /// restart of the OST there are writes without a lock): it is asked for again.
+    /// Keeps a lock that came with `attr`, and returns the state after that. A lock that was asked for in an
+    /// earlier boot of the OST is not kept (`None`). Where a write of this mount was answered since the
+    /// request, `attr` may be older than that write, and is asked for again (after a restart of the OST there
+    /// are writes without a lock).
     pub(crate) async fn keep_extent(
         &self,
         fid: Fid,
@@ -178,7 +179,7 @@ impl Client {
                 }
                 asked.written = written;
             }
-            match self.glimpse_object(fid, false).await {
+            match self.glimpse_object(fid, Glimpsing::Alone).await {
                 Ok(now) => attr = now,
                 Err(error) => {
                     tracing::debug!("{fid}: its size is not known for certain: {error}");
@@ -254,7 +255,7 @@ mod tests {
         }
     }
 
-    /// The caller that wanted it may have gone, so that another is granted before the first is
+    /// The client that waits for the lock may have gone, so that another lock is granted before the first is
     /// given back.
     #[test]
     fn nothing_is_written_under_a_second_lock_while_the_first_leaves_with_the_bytes() {

@@ -55,7 +55,7 @@ impl Client {
     }
 
     /// The kernel forgets the pages of `range`; again as long as reads were answered meanwhile,
-    /// for the kernel may have put those back (hazard 6).
+    /// for the kernel may have put those back.
     pub(crate) async fn forget_pages(&self, fid: Fid, range: ByteRange, handle: LockHandle) {
         loop {
             let had = {

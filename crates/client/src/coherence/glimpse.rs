@@ -7,12 +7,22 @@ use crate::cache::attributes::merge_object;
 use crate::session::client::{Client, Stat, unexpected};
 use crate::session::cluster::object_of;
 
+/// In how many frames sizes are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Glimpsing {
+    /// This one in its own.
+    Alone,
+    /// In one with those that are asked for in the same moment. The writer of a file that has one is asked
+    /// after.
+    Together,
+}
+
 impl Client {
     /// The attributes with the size as of now. Nothing covers the size afterwards.
     pub(crate) async fn glimpse(&self, fid: Fid) -> Result<Stat, FsError> {
-        let object = self.glimpse_object(fid, false).await?;
+        let object = self.glimpse_object(fid, Glimpsing::Alone).await?;
         let state = self.lock();
-        let attr = state.cache.known(fid).and_then(|inode| inode.attr.clone());
+        let attr = state.cache.attr_of(fid).cloned();
         let mut attr = attr.ok_or(FsError::Stale)?;
         merge_object(&mut attr, object);
         Ok(Stat {
@@ -27,22 +37,28 @@ impl Client {
     pub(crate) async fn glimpse_object(
         &self,
         fid: Fid,
-        speculative: bool,
+        how: Glimpsing,
     ) -> Result<ObjectAttr, FsError> {
         let target = self.target_of(fid)?;
         loop {
             let asked = self.last_written(fid);
-            let request = Request::Glimpse {
+            let request = |speculative| Request::Glimpse {
                 object: object_of(fid),
                 speculative,
             };
-            let answer = self.0.ost(target, request).await?;
-            let Reply::Glimpsed { attr } = answer.reply else {
-                return Err(unexpected(&answer.reply));
+            let together = match how {
+                Glimpsing::Alone => Err(FsError::TryAgain),
+                Glimpsing::Together => self.ost_together(target, request(true)).await,
+            };
+            let reply = match together {
+                Err(FsError::TryAgain) => self.0.ost(target, request(false)).await?.reply,
+                together => together?,
+            };
+            let Reply::Glimpsed { attr } = reply else {
+                return Err(unexpected(&reply));
             };
             let state = self.lock();
-            let file = state.cache.known(fid).and_then(|inode| inode.file.as_ref());
-            match file {
+            match state.cache.file_of(fid) {
                 None => return Ok(attr),
                 Some(file) if file.durability.written() == asked => {
                     return Ok(file.with_unsent_blocks(file.with_unsent(attr)));
@@ -56,7 +72,7 @@ impl Client {
     /// The last write of ours that was answered.
     fn last_written(&self, fid: Fid) -> Transno {
         let state = self.lock();
-        let file = state.cache.known(fid).and_then(|inode| inode.file.as_ref());
+        let file = state.cache.file_of(fid);
         file.map_or(Transno(0), |file| file.durability.written())
     }
 }

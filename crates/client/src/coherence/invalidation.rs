@@ -9,6 +9,22 @@ use crate::session::client::Client;
 use crate::session::kernel::{Forget, ForgetName};
 use crate::session::state::State;
 
+/// A name, and the file that the kernel takes it for.
+pub(crate) struct KernelName {
+    pub dir: Fid,
+    pub name: Name,
+    pub fid: Fid,
+}
+
+/// Whether a name that the kernel is to forget leads to the file that the kernel takes it for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leads {
+    /// It leads there no more.
+    Elsewhere,
+    /// It may lead there still.
+    Perhaps,
+}
+
 /// An invalidation: all that the kernel must forget before a lock is given up.
 #[derive(Default)]
 pub(crate) struct Invalidation {
@@ -26,7 +42,7 @@ impl Invalidation {
     }
 
     /// The lock on a file's bytes went with an eviction, and with it what was stored into pages of
-    /// the kernel. It writes those back before it forgets them (hazard 6), which is
+    /// the kernel. It writes those back before it forgets them, which is
     /// accepted and dropped.
     pub fn lapse(&mut self, file: &mut FileState, fid: Fid) {
         if file.is_known_to_kernel() {
@@ -61,61 +77,29 @@ impl Client {
         state.drop_if_idle(fid);
     }
 
-    /// Makes the kernel forget a name that no longer leads to `fid`. The attributes go at once, so a
-    /// process that uses the name must ask, and waits until the name is gone. Calls here do not wait
-    /// for that, except where the reply is seen by a process that did not use the name. Such a reply
-    /// waits only for a while: a call in the directory may wait for a mount that waits for this one.
+    /// Makes the kernel forget a name. The attributes go at once, so a process that uses the name must ask,
+    /// and waits until the name is gone. Calls here do not wait for that, except where the reply is seen by
+    /// a process that did not use the name. Such a reply waits only for a while: a call in the directory may
+    /// wait for a mount that waits for this one. If the name may lead to a directory still, a request about
+    /// that is answered when the name is gone: its caller may stand in the directory or have it open.
     pub(crate) fn forget_name(
         &self,
         state: &mut State,
-        dir: Fid,
-        name: Name,
-        fid: Fid,
+        name: KernelName,
+        leads: Leads,
         invalidation: &mut Invalidation,
     ) {
-        if let Some(inode) = state.cache.known_mut(fid)
-            && inode.lookups > 0
-        {
-            inode.name_misleads();
-        }
-        self.forget_known_name(state, dir, name, fid, invalidation);
-    }
-
-    /// Makes the kernel forget a name that may still lead to `fid`. A request about a directory is
-    /// answered when the name is gone: its caller may stand in the directory or have it open.
-    pub(crate) fn forget_doubtful_name(
-        &self,
-        state: &mut State,
-        dir: Fid,
-        name: Name,
-        fid: Fid,
-        invalidation: &mut Invalidation,
-    ) {
-        let directory = state
-            .cache
-            .known_mut(fid)
-            .is_some_and(|inode| inode.is_directory());
-        match directory {
-            true => self.forget_known_name(state, dir, name, fid, invalidation),
-            false => self.forget_name(state, dir, name, fid, invalidation),
-        }
-    }
-
-    fn forget_known_name(
-        &self,
-        state: &mut State,
-        dir: Fid,
-        name: Name,
-        fid: Fid,
-        invalidation: &mut Invalidation,
-    ) {
-        let known = state.cache.known_mut(fid).filter(|inode| inode.lookups > 0);
-        let Some(inode) = known else {
+        let KernelName { dir, fid, .. } = name;
+        let known = state.cache.known_mut(fid);
+        let Some(inode) = known.filter(|inode| inode.is_in_kernel()) else {
             return;
         };
+        if leads == Leads::Elsewhere || !inode.is_directory() {
+            inode.name_misleads();
+        }
         let waits = inode.is_directory() || inode.is_open();
         invalidation.forget(Forget::Attributes { fid, dir });
-        let late = self.forget_name_later(state, dir, name, fid);
+        let late = self.forget_name_later(state, name);
         if waits {
             invalidation.later.push(late);
         }
@@ -123,15 +107,10 @@ impl Client {
 
     /// Makes the kernel forget the name as soon as it can. Processes that use the name wait for that.
     /// Resolves when the kernel has forgotten it, or when that takes long.
-    pub(crate) fn forget_name_later(
-        &self,
-        state: &mut State,
-        dir: Fid,
-        name: Name,
-        fid: Fid,
-    ) -> Oneshot<()> {
+    pub(crate) fn forget_name_later(&self, state: &mut State, name: KernelName) -> Oneshot<()> {
+        let KernelName { dir, name, fid } = name;
         let expire = state.cache.begin_invalidation(dir, &name, fid);
-        let (tell, told) = oneshot();
+        let (gone_or_late, is_gone_or_late) = oneshot();
         let client = self.clone();
         spawn(async move {
             let (late, is_late) = oneshot();
@@ -148,12 +127,12 @@ impl Client {
             {
                 inode.name_late();
             }
-            tell.send(());
+            gone_or_late.send(());
             forgotten.await;
             let mut state = client.lock();
             state.cache.end_invalidation(dir, name, fid);
             state.drop_if_idle(fid);
         });
-        told
+        is_gone_or_late
     }
 }

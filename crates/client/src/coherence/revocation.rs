@@ -11,8 +11,7 @@ use wire::ost;
 use crate::cache::bits::DIR_ATTR;
 use crate::cache::bits::FILE_ATTR;
 use crate::cache::holder::Holder;
-use crate::cache::inode::Covered;
-use crate::coherence::invalidation::Invalidation;
+use crate::coherence::invalidation::{Invalidation, KernelName, Leads};
 use crate::executor::{join_all, spawn};
 use crate::session::client::Client;
 use crate::session::kernel::Forget;
@@ -63,6 +62,7 @@ impl Client {
 
     /// Gives up some or all bits of a lock on attributes, or of a lease.
     async fn revoke_bits(&self, handle: LockHandle, fid: Fid, bits: Bits) {
+        self.report_births_in(fid).await;
         let (forget, readers, open) = {
             let mut state = self.lock();
             state.cache.withdraw();
@@ -86,12 +86,13 @@ impl Client {
     fn lose_bits(&self, state: &mut State, fid: Fid, bits: Bits) -> Invalidation {
         let mut forget = Invalidation::default();
         let dir = state.cache.inode(fid).dir();
-        if bits.overlaps(DIR_ATTR.union(FILE_ATTR)) {
-            state.cache.inode(fid).covered = Covered::No;
+        // LOOKUP is in write leases alone.
+        if bits.overlaps(DIR_ATTR.union(FILE_ATTR).union(Bits::LOOKUP)) {
+            state.cache.inode(fid).attrs.cover_lost();
             forget.forget(Forget::Attributes { fid, dir });
         }
         if bits.contains(Bits::XATTR) {
-            state.cache.inode(fid).set_xattrs(None);
+            state.cache.inode(fid).forget_xattrs();
         }
         if !bits.overlaps(Bits::LEASE) {
             return forget;
@@ -118,7 +119,7 @@ impl Client {
             self.lose_child(state, fid, name, child, bits, &mut forget);
         }
         if bits.contains(Bits::CHILD) {
-            state.cache.inode(fid).directory().child_epoch += 1;
+            state.cache.inode(fid).directory().children_lost();
         }
         if bits.contains(Bits::NAMES) {
             state.cache.inode(fid).directory().forget_all();
@@ -139,14 +140,19 @@ impl Client {
         let Some(inode) = state.cache.known_mut(child) else {
             return;
         };
-        if inode.lookups == 0 {
+        if !inode.is_in_kernel() {
             return;
         }
-        if bits.contains(Bits::CHILD) && matches!(inode.covered, Covered::Parent { .. }) {
+        if bits.contains(Bits::CHILD) && inode.attrs.is_covered_by_parent() {
             forget.forget(Forget::Attributes { fid: child, dir });
         }
         if bits.contains(Bits::NAMES) {
-            self.forget_name(state, dir, name, child, forget);
+            let name = KernelName {
+                dir,
+                name,
+                fid: child,
+            };
+            self.forget_name(state, name, Leads::Elsewhere, forget);
         }
     }
 

@@ -15,9 +15,11 @@ use crate::cache::file::FileState;
 use crate::cache::file_locks::Watch;
 use crate::cache::holder::Holder;
 use crate::cache::stamps::AskedExtent;
-use crate::executor::{AT_ONCE, each_of, oneshot, spawn};
+use crate::coherence::glimpse::Glimpsing;
+use crate::executor::{each_of, oneshot, spawn};
 use crate::session::client::{Client, unexpected};
 use crate::session::cluster::object_of;
+use crate::session::gathering::TOGETHER_MAX;
 use crate::session::state::State;
 
 /// When a watch is asked for.
@@ -43,11 +45,8 @@ impl State {
 
     /// The kernel may go by the size of the file, and others may move it without a word to this client.
     pub fn is_unwatched(&mut self, fid: Fid) -> bool {
-        let is_strict = self
-            .cache
-            .known(fid)
-            .and_then(|inode| inode.attr.as_ref())
-            .is_some_and(|attr| attr.size_state == SizeState::Strict);
+        let attr = self.cache.attr_of(fid);
+        let is_strict = attr.is_some_and(|attr| attr.size_state == SizeState::Strict);
         let is_covered = (is_strict && self.attr_valid(fid)) || self.locks.holds_to_eof(fid);
         self.cache.file_known(fid).is_some_and(|file| {
             file.opens.is_looked_at()
@@ -124,17 +123,21 @@ impl Client {
                 state.cache.file(fid).opens.is_written(),
             )
         };
-        let request = Request::Watch {
+        let request = |again| Request::Watch {
             object: object_of(fid),
             writes,
-            again: how == Watching::Again,
+            again,
         };
-        let answer = match how {
-            Watching::First => self.0.ost(target, request).await?,
-            Watching::Again => self.0.ost_urgent(target, request).await?,
+        let reply = match how {
+            Watching::First => self.0.ost(target, request(false)).await?.reply,
+            Watching::Again => match self.ost_together(target, request(true)).await {
+                // Another client has it to itself, and is asked.
+                Err(FsError::TryAgain) => self.0.ost_urgent(target, request(false)).await?.reply,
+                reply => reply?,
+            },
         };
-        let Reply::Locked { grant, attr } = answer.reply else {
-            return Err(unexpected(&answer.reply));
+        let Reply::Locked { grant, attr } = reply else {
+            return Err(unexpected(&reply));
         };
         if Mode::from_index(grant.mode) != Some(Mode::CR) {
             let kept = self.keep_extent(fid, (target, &grant), attr, asked).await;
@@ -152,9 +155,9 @@ impl Client {
 
     /// The kernel goes by no smaller size when this returns.
     pub(crate) async fn raise(&self, fid: Fid, size: u64) {
-        let (done, told) = oneshot();
+        let (done, is_done) = oneshot();
         self.0.kernel.extend(fid, size, done);
-        told.await;
+        is_done.await;
         if let Some(file) = self.lock().cache.file_known(fid) {
             file.kernel.raise(size);
         }
@@ -206,8 +209,7 @@ impl Client {
         self.raise(fid, size).await;
     }
 
-    /// The file ends at `end` at least: the caller that watches it has heard of that when this
-    /// returns.
+    /// The file ends at `end` at least. Every client that watches it has heard of that when this returns.
     pub(crate) async fn announce(&self, fid: Fid, end: u64) -> Result<(), FsError> {
         let target = self.target_of(fid)?;
         let asked = self.lock().cache.asks_extent(fid);
@@ -227,7 +229,7 @@ impl Client {
 
     /// The same of a file to which the process before wrote: whether it had announced that is not known.
     pub(crate) async fn announce_written(&self, fid: Fid) -> Result<(), FsError> {
-        let now = self.glimpse_object(fid, false).await?;
+        let now = self.glimpse_object(fid, Glimpsing::Alone).await?;
         self.announce(fid, now.size).await
     }
 
@@ -235,7 +237,7 @@ impl Client {
     /// away, or goes meanwhile, are watched when it is there again: the MDT waits for this.
     pub(crate) async fn watch_uncovered(&self, mut fids: Vec<Fid>) {
         fids.retain(|fid| self.is_at_hand(*fid));
-        each_of(fids, AT_ONCE, |fid| self.watch_at_hand(fid)).await;
+        each_of(fids, TOGETHER_MAX, |fid| self.watch_at_hand(fid)).await;
     }
 
     /// The OST of the file can be asked just now.
@@ -264,7 +266,7 @@ impl Client {
         }
     }
 
-    /// Before anybody can have come to make files longer that are open here. A life of their OST
+    /// Before anybody can have come to make files longer that are open here. A boot of their OST
     /// begins for this client, or goes on after it was away.
     pub(crate) async fn watch_on(&self, target: TargetIndex) {
         self.watch_all(self.unwatched_on(target)).await;
@@ -272,14 +274,14 @@ impl Client {
 
     async fn watch_all(&self, fids: Vec<Fid>) {
         let watched = |fid| async move { (fid, self.watch(fid, Watching::Again).await) };
-        for (fid, result) in each_of(fids, AT_ONCE, watched).await {
+        for (fid, result) in each_of(fids, TOGETHER_MAX, watched).await {
             if let Err(error) = result {
                 tracing::warn!("{fid} is open here, and may grow elsewhere unnoticed: {error}");
             }
         }
     }
 
-    /// The kernel comes to know how long the watched files are, which another process or another life of
+    /// The kernel comes to know how long the watched files are, which another process or another boot of
     /// this client may have been told.
     pub(crate) fn raise_watched(&self) {
         let watched: Vec<Fid> = {
@@ -290,7 +292,7 @@ impl Client {
         };
         let client = self.clone();
         spawn(async move {
-            let raised = each_of(watched, AT_ONCE, |fid| client.raise_to_now(fid)).await;
+            let raised = each_of(watched, TOGETHER_MAX, |fid| client.raise_to_now(fid)).await;
             if let Some(Err(error)) = raised.into_iter().find(Result::is_err) {
                 tracing::debug!("the size of an open file is not known: {error}");
             }
@@ -309,7 +311,7 @@ impl Client {
     }
 
     async fn raise_to_now(&self, fid: Fid) -> Result<(), FsError> {
-        let now = self.glimpse_object(fid, false).await?;
+        let now = self.glimpse_object(fid, Glimpsing::Together).await?;
         self.raise(fid, now.size).await;
         Ok(())
     }
@@ -327,7 +329,7 @@ impl Client {
 }
 
 impl State {
-    /// A lock to watch a file came. False: it was watched already, or this was asked of a life of the
+    /// A lock to watch a file came. False: it was watched already, or this was asked of a boot of the
     /// OST that is over.
     fn take_watch(
         &mut self,
@@ -336,7 +338,7 @@ impl State {
         asked: AskedExtent,
     ) -> bool {
         let holder = Holder::Ost(target);
-        if !self.servers.is_of_this_life_of(target, asked) {
+        if !self.servers.is_of_this_boot_of(target, asked) {
             self.locks.refuse(holder, grant.handle);
             return false;
         }

@@ -20,10 +20,10 @@ use crate::executor::{self, Oneshot, Origin, Sender, oneshot};
 const XID_BITS: u32 = 48;
 /// In the mark of an [`ANSWER`]: the kernel has it.
 const TOLD: u64 = 1 << 63;
-/// Bits of such a mark that count changes of one life. Above them, up to [`TOLD`]: the life.
+/// Bits of such a mark that count changes of one boot. Above them, up to [`TOLD`]: the boot.
 const TRANSNO_BITS: u32 = 48;
 /// Boots are told apart by so many.
-const LIVES: u64 = 1 << (63 - TRANSNO_BITS);
+const EPOCHS: u64 = 1 << (63 - TRANSNO_BITS);
 
 /// A request that was found: in its record the origin stands before the bytes that were sent.
 pub(crate) struct FoundRequest {
@@ -45,7 +45,7 @@ pub(crate) struct AnswerHead {
     pub name: String,
     /// Where it was sent.
     pub place: (u16, Xid),
-    /// The life of the MDT in which it was done first, and its number there. None: nothing was
+    /// The boot of the MDT in which it was done first, and its number there. None: nothing was
     /// changed that is not durable.
     pub first: Option<(BootEpoch, Transno)>,
     /// The requests, and the answers with how they went: opcode or status, and length.
@@ -69,16 +69,16 @@ fn place_of(mark: u64) -> Option<(u16, Xid)> {
 }
 
 /// Which change, as a mark says it.
-fn mark_of((life, transno): (BootEpoch, Transno)) -> u64 {
-    (life.0 % LIVES) << TRANSNO_BITS | transno.0 & ((1 << TRANSNO_BITS) - 1)
+fn mark_of((epoch, transno): (BootEpoch, Transno)) -> u64 {
+    (epoch.0 % EPOCHS) << TRANSNO_BITS | transno.0 & ((1 << TRANSNO_BITS) - 1)
 }
 
-/// The inverse, of a life not before `first`.
+/// The inverse, of a boot not before `first`.
 fn done_of(mark: u64, first: BootEpoch) -> (BootEpoch, Transno) {
-    let life = (mark & !TOLD) >> TRANSNO_BITS;
-    let lives = life.wrapping_sub(first.0) % LIVES;
+    let epoch = (mark & !TOLD) >> TRANSNO_BITS;
+    let later = epoch.wrapping_sub(first.0) % EPOCHS;
     let transno = mark & ((1 << TRANSNO_BITS) - 1);
-    (BootEpoch(first.0 + lives), Transno(transno))
+    (BootEpoch(first.0 + later), Transno(transno))
 }
 
 /// The record of a frame of requests, while it is under way and after.

@@ -1,7 +1,4 @@
-//! Of one file, what could not be written in the background, until each who has it open was told.
-//!
-//! Who was told of what is said in the marks of open files, and changes when the kernel has the
-//! answer: an error may be told twice by two processes, never by none.
+//! Records of write errors: of each file those that its open files have not all reported.
 
 use std::sync::Arc;
 
@@ -11,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::record::{FAILED, decode, encode, put};
 use crate::executor::{UntilAnswered, origin};
-use crate::journal::failures::{Failures, Reported};
+use crate::journal::failures::{Failures, Reported, SaidBy};
 
 /// In the mark of a [`FAILED`], beside how many there were: somebody was told of the last.
 const SYNCED: u64 = 1 << 32;
@@ -41,7 +38,8 @@ pub(crate) struct FoundFailures {
     pub remembered: RememberedFailures,
 }
 
-/// Marks that change when the kernel has the reply that reports the error.
+/// Marks that change when the kernel has the reply that reports the error. So two processes may both report
+/// an error, but none goes unreported.
 #[derive(Debug)]
 struct Reporting {
     /// The open file that reports it, and how much it has reported then.
@@ -127,11 +125,14 @@ pub(crate) fn found(found: Found) -> Option<FoundFailures> {
     let FailedBody { fid, status } = decode(&found.bytes)?;
     let error = wire::status_from(status).err().unwrap_or(FsError::Io);
     let count = (found.mark & (SYNCED - 1)) as u32;
-    let said = [SYNCED, CLOSED].map(|how| found.mark & how != 0);
+    let said = SaidBy {
+        fsync: found.mark & SYNCED != 0,
+        close: found.mark & CLOSED != 0,
+    };
     Some(FoundFailures {
         fid,
         count,
-        failures: Failures::restored(error, count, said.into()),
+        failures: Failures::restored(error, count, said),
         remembered: RememberedFailures {
             count,
             record: Arc::new(found.record),

@@ -1,13 +1,14 @@
 //! Errors of background writes, each reported to every open file.
-//!
-//! As on a local file system: each open file's next `fsync` says it, once. A `close` says it too
-//! and takes nothing away, for a process that forks and executes closes its copies of descriptors
-//! whose owner has yet to ask. But who opens the file later has lost nothing: his own `close` says only
-//! what none has said before, while his `fsync` may be the one that somebody else's bytes wait for.
 
 use base::FsError;
 
-/// Of one file.
+/// The errors of one file, reported as a local file system does: each open file's next `fsync` reports an
+/// error, once.
+///
+/// A `close` reports it too, and the `fsync` after it still does: a process that forks and executes closes
+/// its copies of descriptors, and their owner has yet to ask. A file that is opened later has lost nothing.
+/// Its `close` reports only an error that no call has reported; its `fsync` may be the one that another
+/// process relies on for its bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     last: Option<FsError>,
@@ -44,14 +45,21 @@ impl Reported {
     }
 }
 
+/// The calls by which open files have said the last failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SaidBy {
+    pub fsync: bool,
+    pub close: bool,
+}
+
 impl Failures {
-    /// As a process before this one knew them: whether an `fsync`, or a close, has said the last one.
-    pub fn restored(error: FsError, count: u32, (synced, closed): (bool, bool)) -> Failures {
+    /// As a process before this one knew them.
+    pub fn restored(error: FsError, count: u32, said: SaidBy) -> Failures {
         Failures {
             last: Some(error),
             count,
-            synced,
-            closed,
+            synced: said.fsync,
+            closed: said.close,
             reported: false,
         }
     }

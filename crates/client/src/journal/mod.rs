@@ -4,6 +4,7 @@
 
 pub(crate) mod bytes;
 pub(crate) mod call_records;
+pub(crate) mod configuration;
 pub(crate) mod errors;
 pub(crate) mod failures;
 pub(crate) mod handles;
@@ -12,6 +13,5 @@ pub(crate) mod record;
 pub(crate) mod resizes;
 pub(crate) mod serving;
 pub(crate) mod sessions;
-pub(crate) mod shape;
 pub(crate) mod store;
 pub(crate) mod written;

@@ -11,7 +11,7 @@ use wire::mdt::SetAttr;
 
 use crate::executor::UntilAnswered;
 
-/// A session with a target: which, its number, the target's life.
+/// A session with a target: which, its number, the target's boot.
 pub(crate) const TARGET: u8 = 1;
 /// A file that the kernel knows; its mark is how often.
 pub(crate) const NODE: u8 = 2;
@@ -36,13 +36,16 @@ pub(crate) const WRITTEN: u8 = 10;
 /// A further node of a directory in the kernel; its mark is how often the kernel knows that.
 pub(crate) const FURTHER_NODE: u8 = 11;
 
+/// What the MGS told last.
+pub(crate) const CONFIGURATION: u8 = 12;
+
 /// Body of a [`CHANGE`].
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct ChangeBody {
     pub fid: Fid,
     pub under: LockHandle,
-    /// The MDT's life that granted it.
-    pub life: BootEpoch,
+    /// The MDT's boot that granted it.
+    pub epoch: BootEpoch,
     pub change: SetAttr,
     /// Which of two is the later one.
     pub order: u64,

@@ -12,7 +12,7 @@ use wire::mdt::WriteTicket;
 
 use super::record::{Marked, Noted, RESIZE, decode, encode};
 use crate::executor;
-use crate::journal::shape::Shape;
+use wire::shape::Shape;
 
 /// In the mark: it need not be done again.
 const DURABLE: u64 = 1;
@@ -69,8 +69,8 @@ fn put(records: &Records, resize: &Resize, mark: u64) -> Option<Arc<Marked>> {
     Some(marked)
 }
 
-/// Remembers what is about to be done, before anything of it is. `is_sent`: the OST has to be told; else it
-/// is of no use to the next process but for the kernel's answer. None: there is no room to.
+/// Records a resize before it begins. `is_sent`: it goes to the OST; else the next process needs it for the
+/// kernel's answer only. None: there is no room.
 pub(crate) fn remember(
     records: &Records,
     resize: &Resize,
@@ -83,7 +83,7 @@ pub(crate) fn remember(
 }
 
 impl RememberedResize {
-    /// It was not done: the caller that asks again is to have it done.
+    /// It was not done: a caller that asks again must get it done.
     pub fn refused(&self) {
         self.0.change(|mark| mark | REFUSED);
     }

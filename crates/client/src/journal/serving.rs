@@ -2,7 +2,7 @@
 
 use handover::{Cell, Records, Region};
 
-/// Which life of the mount's process this is; the first is 1.
+/// The incarnation of the mount's process; the first is 1.
 pub(crate) const INCARNATION: Cell = Cell(1);
 /// The mount's name for itself, two words.
 pub(crate) const SECRET: [Cell; 2] = [Cell(2), Cell(3)];
@@ -53,6 +53,9 @@ pub struct Left {
     pub served: bool,
     /// What the process before it had left, if there was one, was in order.
     pub settled: bool,
+    /// Which process of the mount it was, from 1. A process that ended before it opened the memory left the
+    /// number, and all else, of the one before.
+    pub incarnation: u64,
 }
 
 impl Left {
@@ -62,6 +65,7 @@ impl Left {
         Left {
             served: SERVING.in_memory(memory) != 0,
             settled: incarnation == 1 || SETTLED.in_memory(memory) == incarnation,
+            incarnation,
         }
     }
 }

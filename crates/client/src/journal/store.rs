@@ -5,17 +5,17 @@ use std::collections::HashMap;
 
 use base::{BootEpoch, Fid, LockHandle, Tick, Timestamp};
 use handover::{Record, Records};
-use wire::mdt::{Access, SetAttr, WriteTicket};
+use wire::mdt::{SetAttr, WriteTicket};
 
 use super::bytes::RememberedBytes;
 use super::failures::Reported;
-use super::handles::remember_handle;
+use super::handles::{OpenedAs, remember_handle};
 use super::nodes::FurtherNode;
 use super::record::{self, CHANGE, ChangeBody, NODE, Noted};
 use super::resizes::{self, RememberedResize, Resize};
-use super::shape::Shape;
 use super::written::{WrittenBefore, remember_written};
 use crate::executor;
+use wire::shape::Shape;
 
 /// The journal; without a supervisor's memory it is empty and stays so.
 #[derive(Default)]
@@ -110,19 +110,19 @@ impl Journal {
     pub fn put_handle(
         &self,
         id: u64,
-        what: (Fid, bool),
-        how: (Access, bool),
+        fid: Fid,
+        opened: OpenedAs,
         reported: Reported,
     ) -> Option<Record> {
         let records = self.records.as_ref()?;
-        remember_handle(records, id, what, how, reported)
+        remember_handle(records, id, fid, opened, reported)
     }
 
-    /// Attributes were changed under the lock `under` of that life of the MDT.
+    /// Attributes were changed under the lock `under` of that boot of the MDT.
     pub fn put_change(
         &mut self,
         fid: Fid,
-        (under, life): (LockHandle, BootEpoch),
+        (under, epoch): (LockHandle, BootEpoch),
         change: &SetAttr,
     ) -> Option<Record> {
         let order = self.take_order();
@@ -130,7 +130,7 @@ impl Journal {
         let body = ChangeBody {
             fid,
             under,
-            life,
+            epoch,
             change: change.clone(),
             order,
         };

@@ -12,6 +12,8 @@ use wire::{mgs, opcode};
 
 use super::config::{MountConfig, MountError, reachable};
 use super::targets::{Acquaintance, NoCallbacks};
+use crate::journal::configuration::Configuration;
+use crate::recovery::takeover::TakeoverState;
 use crate::session::client::Shared;
 
 /// How often it is looked whether all targets answer.
@@ -24,11 +26,13 @@ const SILENT_LOOKS: u32 = 5;
 /// How long the MGS may take to answer before it is asked again.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// Asks the MGS what the file system consists of. Waits for it as long as `config` is patient.
+/// Asks the MGS what the file system consists of. Waits for it as long as `config` is patient; not at all
+/// where the process before was told, since programs wait for this one.
 pub fn fetch_config(
     config: &MountConfig,
     clock: Arc<dyn Clock>,
 ) -> Result<mgs::Config, MountError> {
+    let told = config.takeover.as_deref().map(TakeoverState::configuration);
     // Who goes on with a mount has what is lost if it does not; who begins one is told at once.
     let goes_on = config
         .takeover
@@ -42,15 +46,19 @@ pub fn fetch_config(
     };
     let (began, peer) = (threads::now(), mgs_peer(config, policy, clock)?);
     let found = loop {
-        match ask(&peer) {
-            ControlFlow::Break(found) => break found,
-            ControlFlow::Continue(()) if (config.patience)(threads::now() - began) => {}
-            ControlFlow::Continue(()) => {
-                break Err(MountError::Mgs(no_answer(config, &peer)));
-            }
+        if let ControlFlow::Break(found) = ask(&peer) {
+            break found;
+        }
+        match told.and_then(Configuration::last) {
+            Some(last) => break Ok(last),
+            None if (config.patience)(threads::now() - began) => {}
+            None => break Err(MountError::Mgs(no_answer(config, &peer))),
         }
     };
     peer.close();
+    if let (Some(told), Ok(found)) = (told, &found) {
+        told.remember(found);
+    }
     found
 }
 
@@ -69,9 +77,9 @@ fn no_answer(config: &MountConfig, peer: &Peer) -> String {
     let tried: Vec<String> = config.addresses.iter().map(Address::to_string).collect();
     let tried = tried.join(",");
     match peer.obstacle() {
-        Some(said) => format!("at {tried} somebody says: {said}"),
+        Some(said) => format!("a peer at {tried} says: {said}"),
         None => {
-            format!("nobody serves it at {tried}; check the address, or start glint serve there")
+            format!("no server has it at {tried}; check the address, or start glint serve there")
         }
     }
 }
@@ -233,6 +241,9 @@ impl Follower {
             }
             match self.ask() {
                 Some(ControlFlow::Break(Ok(found))) => {
+                    if let Some(takeover) = &self.acquaintance.config.takeover {
+                        takeover.configuration().remember(&found);
+                    }
                     self.follow(&client, &found);
                     self.meet(&client, &found);
                 }

@@ -24,6 +24,7 @@ use crate::recovery::takeover::TakeoverState;
 use crate::recovery::void::Void;
 use crate::session::client::{Client, Shared};
 use crate::session::cluster::Cluster;
+use crate::session::gathering::Gathered;
 use crate::session::kernel::KernelCache;
 use crate::session::locks::Locks;
 use crate::session::params::Params;
@@ -123,17 +124,17 @@ impl Mounted {
         &self.config
     }
 
-    /// Fetches the root's attributes, which the caller that comes asks for first: what a server far
-    /// away needs until it is reached belongs to mounting. One that is away is waited for no longer
-    /// than that. False: it has not answered yet.
+    /// Fetches the root's attributes, for which the first caller will ask: so the time until a server far
+    /// away is reached belongs to mounting. One that is away is waited for no longer than that. False: it has
+    /// not answered yet.
     pub fn meet_root(&self, patience: Duration) -> bool {
         let met = Arc::new((Mutex::new(false), Condvar::new()));
-        let (client, told) = (self.client.clone(), met.clone());
+        let (client, signal) = (self.client.clone(), met.clone());
         spawn(async move {
-            // The caller that asks is told what is wrong.
+            // A later call reports the error.
             let _ = client.getattr(Fid::ROOT).await;
-            *told.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            told.1.notify_all();
+            *signal.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            signal.1.notify_all();
         });
         let is_met = met.0.lock().unwrap_or_else(PoisonError::into_inner);
         // One that is away is met later.
@@ -244,13 +245,13 @@ fn build(
             state.policies.pending_updates.inherits();
         }
     }
-    if state.cache.inode(Fid::ROOT).lookups == 0 {
-        state.cache.inode(Fid::ROOT).lookups = 1;
-        state.note_lookups(Fid::ROOT);
+    if !state.cache.inode(Fid::ROOT).is_in_kernel() {
+        state.refer(Fid::ROOT);
     }
     let shared = Arc::new_cyclic(|me: &Weak<Shared>| Shared {
         me: me.clone(),
         cluster,
+        gathered: Gathered::default(),
         state: Mutex::new(state),
         stamp,
         stats: Stats::default(),
@@ -259,6 +260,7 @@ fn build(
         kernel,
         fids: FidMint::default(),
         records,
+        births: AtomicU64::new(0),
         redone,
         taken_over: Mutex::new(taken_over),
     });
@@ -304,6 +306,7 @@ impl Client {
         }
         self.shrink_cache();
         crate::cache::pages::give_back_some();
+        self.report_aged_births();
         self.flush_aged();
         self.report_aged();
         self.close_ready();

@@ -12,8 +12,8 @@ pub const WINDOW_BYTES_MAX: u64 = 32 << 20;
 pub const REQUEST_BYTES: u64 = 1 << 20;
 /// Files up to this size, in bytes, are read whole at the first touch.
 pub const WHOLE_FILE_BYTES_MAX: u64 = 64 << 10;
-/// How far, in bytes, a read may be from the expected place and still count as in order: the kernel
-/// splits and reorders the requests of one sequential reader.
+/// How far, in bytes, a read may be from the expected place and still count as in order. The kernel splits
+/// and reorders a sequential reader's requests.
 const SLACK_BYTES: u64 = 128 << 10;
 
 /// The read-ahead of one open file. Reads in order double the window, others halve it.
@@ -49,9 +49,8 @@ impl ReadAhead {
         self.window
     }
 
-    /// What to fetch ahead now that the application reads `len` bytes at `offset` of a file of
-    /// `size` bytes, to be ahead by `max` bytes at most. The bytes read themselves are not part of
-    /// it, but for small files, where it is the whole file, once.
+    /// The range to fetch ahead, at most `max` bytes, when a program reads `len` bytes at `offset` of a file
+    /// of `size` bytes. It does not include the bytes read; for a small file it is the whole file, once.
     pub fn next(&mut self, offset: u64, len: u64, size: u64, max: u64) -> Option<ByteRange> {
         let end = offset.saturating_add(len).min(size);
         if offset >= end {

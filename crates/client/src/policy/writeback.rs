@@ -1,7 +1,5 @@
-//! Which files have something to send, to settle, to close or to tell.
-//!
-//! They lie in the order in which that becomes due. A frame or a tick looks at the files that it is about,
-//! and at no others.
+//! The files that have something to send, to settle, to close or to report, in the order in which that is
+//! due.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +14,7 @@ type Ost = Option<TargetIndex>;
 /// Frames with file data on their way at once; beyond, the rest waits for their answers.
 pub(crate) const FRAMES_MAX: u32 = 4;
 
-/// All files with anything of that.
+/// All files with anything of that. A frame or a tick looks at the files that it is about, and at no others.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBack {
     /// Bytes to send. None of a file's is older than its key says.

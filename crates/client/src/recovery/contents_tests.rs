@@ -1,12 +1,12 @@
-//! Bytes are written, cut off, and written again. The caller that does again what is left of that,
-//! after an OST lost it or not, gets the file as it was, wherever a process ended.
+//! Bytes are written, cut off, and written again. Repeating the records that are left gives the same file,
+//! whether the OST lost it or not, and wherever a process ended.
 
 use base::{ByteRange, Timestamp, Transno};
 use wire::mdt::WriteTicket;
 
 use super::*;
-use crate::journal::shape::Shape;
 use wire::ost::AllocateMode;
+use wire::shape::Shape;
 
 /// The file before, durable at the OST.
 const OLD: [u8; 500] = [1; 500];
@@ -58,30 +58,30 @@ impl Step {
     }
 
     /// As the client's calls do it.
-    fn done_by(self, life: &mut Life) {
+    fn done_by(self, process: &mut Process) {
         let now = Timestamp::default();
         match self {
             Write(at, byte, len) => {
                 let data = vec![byte; len];
-                life.state.with_pages(FILE, |file| {
+                process.state.with_pages(FILE, |file| {
                     file.pages.write(at, &data, base::Tick(0));
                     file.wrote(ByteRange::new(at, at + len as u64), now);
                 });
-                life.state.journal_bytes(FILE, now, at, &data);
+                process.state.journal_bytes(FILE, now, at, &data);
             }
-            Resize(shape) => resize(life, shape),
-            Durable => all_is_durable(&mut life.state),
+            Resize(shape) => resize(process, shape),
+            Durable => all_is_durable(&mut process.state),
         }
     }
 }
 
-pub(super) fn resize(life: &mut Life, shape: Shape) {
+pub(super) fn resize(process: &mut Process, shape: Shape) {
     let (ticket, now) = (WriteTicket::default(), Timestamp::default());
-    let remembered = life
+    let remembered = process
         .state
         .journal
         .put_resize(FILE, (shape, true), ticket, now);
-    life.state.with_pages(FILE, |file| {
+    process.state.with_pages(FILE, |file| {
         file.pages.discard(shape.removes());
         file.resizes.begin(shape, ticket, remembered.flatten());
     });
@@ -141,42 +141,42 @@ fn redone((shapes, writes): &Again, mut object: Vec<u8>) -> Vec<u8> {
     object
 }
 
-fn do_all(life: &mut Life) {
+fn do_all(process: &mut Process) {
     for (number, step) in (1..).zip(STEPS) {
-        step.done_by(life);
-        life.tell(number);
+        step.done_by(process);
+        process.report(number);
     }
 }
 
 /// What the OST may have of them when so many steps were told.
-fn durable_until(told: usize) -> usize {
-    let durable = STEPS[..told]
+fn durable_until(reported: usize) -> usize {
+    let durable = STEPS[..reported]
         .iter()
         .rposition(|step| matches!(step, Durable));
     durable.map_or(0, |index| index + 1)
 }
 
-fn check(next: &mut Next, told: usize) {
+fn check(next: &mut Next, reported: usize) {
     // While it is heard that all is durable, it is.
-    let lost = match STEPS.get(told) {
-        Some(Durable) => told,
-        _ => durable_until(told),
+    let lost = match STEPS.get(reported) {
+        Some(Durable) => reported,
+        _ => durable_until(reported),
     };
     let again = to_be_redone(&mut next.state);
-    let right = [after(told), after((told + 1).min(STEPS.len()))];
-    for at_ost in lost..=told {
+    let right = [after(reported), after((reported + 1).min(STEPS.len()))];
+    for at_ost in lost..=reported {
         let found = redone(&again, after(at_ost));
         assert!(
             right.contains(&found),
-            "after step {told}, {at_ost} at the OST"
+            "after step {reported}, {at_ost} at the OST"
         );
     }
-    assert!(told < STEPS.len() || again.0.is_empty() && again.1.is_empty());
+    assert!(reported < STEPS.len() || again.0.is_empty() && again.1.is_empty());
 }
 
 #[test]
 fn bytes_and_sizes() {
-    at_every_store(do_all, |next, told| check(next, told as usize));
+    at_every_store(do_all, |next, reported| check(next, reported as usize));
 }
 
 /// The same where the process that found that much ends in the midst of finding it.
@@ -184,10 +184,10 @@ fn bytes_and_sizes() {
 fn bytes_and_sizes_that_were_found() {
     for steps in 1..=STEPS.len() {
         at_every_store_of_the_next(
-            |life| STEPS[..steps].iter().for_each(|step| step.done_by(life)),
-            |life, takeover| {
-                takeover.restore(&mut life.state);
-                life.tell(1);
+            |process| STEPS[..steps].iter().for_each(|step| step.done_by(process)),
+            |process, takeover| {
+                takeover.restore(&mut process.state);
+                process.report(1);
             },
             |next, _| check(next, steps),
         );
@@ -198,11 +198,11 @@ fn bytes_and_sizes_that_were_found() {
 #[test]
 fn a_size_that_was_set_is_not_set_again_for_the_same_request() {
     let memory = Region::create(8 << 20).unwrap();
-    let (mut life, takeover) = Life::begin(&memory, &Death::after(u64::MAX)).unwrap();
+    let (mut process, takeover) = Process::begin(&memory, &Death::after(u64::MAX)).unwrap();
     let origin = Origin::new(77);
-    Origin::run(&origin, || resize(&mut life, Size(20)));
-    all_is_durable(&mut life.state);
-    std::mem::forget((life, takeover));
+    Origin::run(&origin, || resize(&mut process, Size(20)));
+    all_is_durable(&mut process.state);
+    std::mem::forget((process, takeover));
     let mut next = next_of(&memory);
     assert_eq!(to_be_redone(&mut next.state), (vec![], vec![]), "durable");
     let asked = |next: &mut Next, number| {

@@ -3,36 +3,36 @@
 
 use super::contents::{all_is_durable, resize, to_be_redone};
 use super::*;
-use crate::journal::shape::Shape;
+use wire::shape::Shape;
 
 /// Something of every kind is left.
-fn leave(life: &mut Life) {
-    life.sessions.remember(session(1));
-    life.state.cache.inode(FILE).lookups = 2;
-    life.state.note_lookups(FILE);
-    let _ = life.open();
+fn leave(process: &mut Process) {
+    process.sessions.remember(session(1));
+    process.state.refer(FILE);
+    process.state.refer(FILE);
+    let _ = process.open();
     let fail = |file: &mut crate::cache::file::FileState| file.errors.add(FsError::NoSpace);
-    life.state.with_pages(FILE, fail);
-    let file = life.state.cache.file(FILE);
+    process.state.with_pages(FILE, fail);
+    let file = process.state.cache.file(FILE);
     file.locks.grant_exclusive(LockHandle(5));
     file.change.merge(&mode(5), &attr_at(TargetIndex(0)));
-    life.state.journal_change(FILE, Tick(0));
+    process.state.journal_change(FILE, Tick(0));
     let now = base::Timestamp::default();
-    resize(life, Shape::Size(2));
-    assert!(life.state.journal_bytes(FILE, now, 2, b"new"));
+    resize(process, Shape::Size(2));
+    assert!(process.state.journal_bytes(FILE, now, 2, b"new"));
     // One change that was answered, one that was not.
-    std::mem::forget(ask(life, 1, 1));
+    std::mem::forget(ask(process, 1, 1));
     let request = create(0);
-    let call_record = RequestRecord::new(&life.records, &request, &encode(&request)).unwrap();
+    let call_record = RequestRecord::new(&process.records, &request, &encode(&request)).unwrap();
     call_record.launched(4, Xid(100));
     std::mem::forget(call_record);
 }
 
-fn session(life: u64) -> TargetBody {
+fn session(process: u64) -> TargetBody {
     TargetBody {
         target: TargetName::mdt(0),
         session: SessionId(3),
-        epoch: BootEpoch(life),
+        epoch: BootEpoch(process),
     }
 }
 
@@ -45,16 +45,16 @@ const REPLAYED: u32 = 6;
 const DURABLE: u32 = 7;
 
 /// What taking over does to the memory.
-fn put_in_order(life: &mut Life, takeover: &TakeoverState) {
+fn put_in_order(process: &mut Process, takeover: &TakeoverState) {
     let asked = takeover.asked(&Redone::default());
-    let taken_over = takeover.restore(&mut life.state);
-    life.tell(FOUND);
-    life.sessions.remember(session(2));
-    life.tell(CONNECTED);
-    all_is_durable(&mut life.state);
-    life.tell(WRITTEN);
+    let taken_over = takeover.restore(&mut process.state);
+    process.report(FOUND);
+    process.sessions.remember(session(2));
+    process.report(CONNECTED);
+    all_is_durable(&mut process.state);
+    process.report(WRITTEN);
     drop(taken_over.changes);
-    life.tell(CHANGED);
+    process.report(CHANGED);
     let mut kept: Vec<Box<dyn ReplayRecord>> = Vec::new();
     for undurable in asked.undurable {
         kept.push(undurable.replay_record);
@@ -68,18 +68,18 @@ fn put_in_order(life: &mut Life, takeover: &TakeoverState) {
             done,
         }));
     }
-    life.tell(ANSWERED);
+    process.report(ANSWERED);
     let again = (BootEpoch(2), Transno(2));
     kept.iter().for_each(|kept| kept.done_again(again));
-    life.tell(REPLAYED);
+    process.report(REPLAYED);
     drop(kept);
-    life.tell(DURABLE);
+    process.report(DURABLE);
 }
 
 #[test]
 fn what_was_left_is_found_again_until_it_is_settled() {
     at_every_store_of_the_next(leave, put_in_order, |next, step| {
-        let known = next.state.cache.known(FILE).map(|inode| inode.lookups);
+        let known = next.state.cache.known(FILE).map(Inode::lookups);
         assert_eq!(known, Some(2));
         assert_eq!(next.state.handles.counts().0, 1);
         let error = sync(&mut next.state, HandleId(1));

@@ -58,9 +58,9 @@ impl Client {
 }
 
 impl State {
-    /// Those that did not go with a life of their OST since.
+    /// Those that did not go with a boot of their OST since.
     pub(crate) fn still_inherited(&self, mut inherited: Vec<Inherited>) -> Vec<Inherited> {
-        inherited.retain(|one| self.servers.is_of_this_life_of(one.target, one.asked));
+        inherited.retain(|one| self.servers.is_of_this_boot_of(one.target, one.asked));
         inherited
     }
 

@@ -23,28 +23,29 @@ use crate::executor::{AT_ONCE, block_on, each_of, join_all, oneshot, spawn};
 use crate::journal::bytes::{self, FoundBytes};
 use crate::journal::call_records::Redone;
 use crate::journal::call_records::{found_answer, found_request, outcome_of_resent};
+use crate::journal::configuration::Configuration;
 use crate::journal::errors;
 use crate::journal::failures::Reported;
-use crate::journal::handles::HandleBody;
+use crate::journal::handles::{HandleBody, OpenedAs};
 use crate::journal::nodes::FurtherNode;
 use crate::journal::record::{
-    ANSWER, BYTES, CHANGE, ChangeBody, FAILED, FURTHER_NODE, HANDLE, NODE, REQUEST, RESIZE, TARGET,
-    WRITTEN, decode,
+    ANSWER, BYTES, CHANGE, CONFIGURATION, ChangeBody, FAILED, FURTHER_NODE, HANDLE, NODE, REQUEST,
+    RESIZE, TARGET, WRITTEN, decode,
 };
 use crate::journal::resizes::{self, FoundResize, Resize};
 use crate::journal::serving::{INCARNATION, SECRET, SETTLED, WROTE, is_serving};
 use crate::journal::sessions::{Sessions, TargetBody};
-use crate::policy::readahead::ReadAhead;
-use crate::policy::statahead::flat::Statahead;
 use crate::recovery::inherit::Inherited;
 use crate::recovery::void::Opened;
 use crate::session::client::Client;
-use crate::session::handles::{DirHandle, FileHandle};
+use crate::session::dir_handle::DirHandle;
+use crate::session::file_handle::{FileHandle, OpenWish};
+use crate::session::gathering::TOGETHER_MAX;
 use crate::session::kernel::Forget;
 use crate::session::state::State;
 use crate::session::taken_over::TakenOver;
 
-/// Numbers of requests in one life: the next life's are greater.
+/// Numbers of requests of one process: those of the next are greater.
 const XIDS_OF_A_LIFE: u32 = 32;
 /// How long the kernel may take to drop pages that a read on its way holds fast.
 const PAGES_PATIENCE: Duration = Duration::from_millis(500);
@@ -57,13 +58,16 @@ pub struct TakeoverState {
     incarnation: u64,
     secret: ClientSecret,
     sessions: Sessions,
+    configuration: Configuration,
     found: Mutex<Vec<Found>>,
 }
 
 impl TakeoverState {
     /// Opens the memory. A mount begins in new memory, with this secret. None: the memory cannot be used.
     pub fn open(region: Region, secret: ClientSecret) -> Option<TakeoverState> {
-        let (records, found) = Records::open(region)?;
+        let (records, mut found) = Records::open(region)?;
+        let told = found.extract_if(.., |found| found.kind == CONFIGURATION);
+        let configuration = Configuration::new(records.clone(), told.collect());
         let incarnation = records.get(INCARNATION) + 1;
         let secret = match incarnation {
             1 => {
@@ -84,6 +88,7 @@ impl TakeoverState {
         records.set(INCARNATION, incarnation);
         Some(TakeoverState {
             sessions: Sessions::new(records.clone()),
+            configuration,
             records,
             incarnation,
             secret,
@@ -99,6 +104,11 @@ impl TakeoverState {
     /// The sessions with targets.
     pub(crate) fn sessions(&self) -> &Sessions {
         &self.sessions
+    }
+
+    /// What the MGS told last.
+    pub(crate) fn configuration(&self) -> &Configuration {
+        &self.configuration
     }
 
     /// Which process of the mount this is, from 1.
@@ -173,7 +183,7 @@ impl TakeoverState {
         for found in self.take(NODE) {
             if let Some(fid) = decode::<Fid>(&found.bytes) {
                 taken_over.nodes += 1;
-                state.cache.inode(fid).lookups = found.mark;
+                state.cache.inode(fid).inherit_lookups(found.mark);
                 state.journal.adopt_node(fid, found.record);
             }
         }
@@ -305,33 +315,18 @@ fn newest<F: Borrow<Found>>(found: impl Iterator<Item = F>) -> BTreeMap<String, 
 }
 
 fn restore_handle(state: &mut State, body: HandleBody, reported: Reported, record: Record) {
-    let (fid, id) = (body.fid, HandleId(body.id));
-    let file = state.cache.file(fid);
-    match body.access.write {
-        true => file.opens.add_writer(),
-        false => file.opens.add_reader(),
-    }
-    if !body.directory && (body.access.read || body.access.exec) {
-        file.opens.add_looker();
-    }
-    if body.directory {
-        let open = DirHandle {
-            fid,
-            statahead: Statahead::new(),
-            at: 0,
-            fetches_tree: false,
-        };
-        return state.handles.restore_dir(id, open, (record, body.origin));
-    }
-    let open = FileHandle {
-        fid,
-        access: body.access,
-        append: body.append,
-        readahead: ReadAhead::new(),
-        exec: None,
-        reported,
+    let (fid, id, left) = (body.fid, HandleId(body.id), (record, body.origin));
+    let opens = &mut state.cache.file(fid).opens;
+    let wish = match body.opened() {
+        OpenedAs::Directory => {
+            opens.add_reader();
+            return state.handles.restore_dir(id, DirHandle::new(fid), left);
+        }
+        OpenedAs::File { access, append } => OpenWish { access, append },
     };
-    state.handles.restore_file(id, open, (record, body.origin));
+    opens.add_handle(wish.access);
+    let open = FileHandle::new(fid, wish, reported);
+    state.handles.restore_file(id, open, left);
 }
 
 impl Client {
@@ -499,7 +494,10 @@ impl Client {
         mark: Mark,
     ) {
         let files = Vec::from_iter(files);
-        each_of(files.clone(), AT_ONCE, |fid| self.reopen_inherited(fid)).await;
+        each_of(files.clone(), TOGETHER_MAX, |fid| {
+            self.reopen_inherited(fid)
+        })
+        .await;
         // What was cut off goes first: bytes may have come after it.
         let osts = self.0.cluster.osts();
         join_all(osts.map(|(target, _)| self.redo_resizes(*target)).collect()).await;
@@ -528,31 +526,31 @@ impl Client {
         let ChangeBody {
             fid,
             under,
-            life,
+            epoch,
             change,
             ..
         } = body;
         loop {
-            let lives = {
+            let present = {
                 let mut state = self.lock();
                 if !state.servers.may_report(mark) {
                     // It went with an eviction: others may have changed the same since.
                     state.cache.file(fid).errors.add(FsError::Io);
                     return Ok(());
                 }
-                state.servers.mdt_life()
+                state.servers.mdt_epoch()
             };
-            // A lock of an earlier life says nothing against it.
-            let under = match life == lives {
+            // A lock of an earlier boot says nothing against it.
+            let under = match epoch == present {
                 true => under,
                 false => LockHandle::ENDED,
             };
             let changed = changed_here(fid, Fid::NONE, change.clone(), under);
-            let told = self.0.report_to_mdt(changed).await;
+            let reported = self.0.report_to_mdt(changed).await;
             let state = self.lock();
-            let lives_on = state.servers.mdt_life() == lives && state.servers.may_report(mark);
-            if lives_on || told.is_ok() {
-                return told;
+            let is_same = state.servers.mdt_epoch() == present && state.servers.may_report(mark);
+            if is_same || reported.is_ok() {
+                return reported;
             }
         }
     }
@@ -590,7 +588,7 @@ impl Client {
             };
             let registered = self.register(fid, access, OpenIntent::Reopen).await;
             if let (Ok(open), Some(file)) = (registered, self.lock().handles.file(handle)) {
-                file.exec = Some(open);
+                file.register_execution(open);
             }
         }
     }

@@ -1,8 +1,8 @@
-//! What a client does when a server restarted or dropped it (hazard 24). Every lock and cache of the old life
-//! is void: the kernel forgets what it was given, files that are open here are made known to the new life,
-//! bytes that were not durable are sent again. Files the new life does not know answer `Stale`.
+//! What a client does when a server restarted or dropped it. Every lock and cache of the old boot
+//! is void: the kernel forgets what it was given, files that are open here are made known to the new boot,
+//! bytes that were not durable are sent again. Files the new boot does not know answer `Stale`.
 
-use base::{BootEpoch, ByteRange, Fid, FsError, LockHandle, Name, TargetIndex};
+use base::{BootEpoch, ByteRange, Fid, FsError, LockHandle, TargetIndex};
 use dlm::CacheInput;
 use handover::Record;
 use rpc::Urgency;
@@ -13,13 +13,13 @@ use wire::ost;
 use crate::cache::ahead::Sized;
 use crate::cache::file::FileState;
 use crate::cache::holder::Holder;
-use crate::cache::inode::Covered;
-use crate::cache::registration::Standing;
+use crate::cache::registration::{LostUses, Standing};
 use crate::cache::stamps::Mark;
 use crate::calls::attributes::changed_here;
-use crate::coherence::invalidation::Invalidation;
+use crate::coherence::invalidation::{Invalidation, KernelName, Leads};
 use crate::executor::{AT_ONCE, each_of, spawn};
 use crate::session::client::Client;
+use crate::session::gathering::TOGETHER_MAX;
 use crate::session::kernel::Forget;
 use crate::session::state::State;
 use crate::session::stats::bump;
@@ -28,7 +28,7 @@ use crate::work::pending_update::PendingUpdate;
 /// Why everything is void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Void {
-    /// The server restarted, and lives this life now.
+    /// The server restarted: this is its boot epoch now.
     Restarted(BootEpoch),
     /// The server gave up on this client: what was unsent may clash with what others did since.
     Evicted,
@@ -69,8 +69,8 @@ impl Client {
                     Holder::Ost(_) => {}
                 }
             }
-            for (dir, name, fid) in names {
-                self.forget_doubtful_name(&mut state, dir, name, fid, &mut forget);
+            for name in names {
+                self.forget_name(&mut state, name, Leads::Perhaps, &mut forget);
             }
             if holder == Holder::Mdt {
                 state.policies.pending_updates.await_all(hold);
@@ -93,20 +93,25 @@ impl Client {
         });
         let client = self.clone();
         spawn(async move {
-            each_of(reopen, AT_ONCE, |opened| client.reopen(opened)).await;
+            let at_once = match why {
+                Void::Restarted(_) => TOGETHER_MAX,
+                // Each in a frame of its own: see `register`.
+                Void::Evicted => AT_ONCE,
+            };
+            each_of(reopen, at_once, |opened| client.reopen(opened)).await;
             // No lock tells others of the unsent bytes now: these do not wait for their age.
             client.start_flushing();
         });
     }
 
-    /// A connection to a target stands, in that life of it.
-    pub(crate) fn connected(&self, holder: Holder, life: BootEpoch) {
+    /// A connection to a target stands, in that boot of it.
+    pub(crate) fn connected(&self, holder: Holder, epoch: BootEpoch) {
         let mut state = self.lock();
         match holder {
-            Holder::Mdt => state.servers.mdt_connected(life),
+            Holder::Mdt => state.servers.mdt_connected(epoch),
             Holder::Ost(target) => {
-                let was_away = state.servers.life_of(target) == life;
-                state.servers.begin_life(target, life);
+                let was_away = state.servers.boot_epoch_of(target) == epoch;
+                state.servers.begin_epoch(target, epoch);
                 drop(state);
                 if was_away {
                     self.watch_again(target);
@@ -115,7 +120,7 @@ impl Client {
         }
     }
 
-    /// What covered the size of a file here may have gone with a life of the OST, or while it was away.
+    /// What covered the size of a file here may have gone with a boot of the OST, or while it was away.
     fn watch_again(&self, target: TargetIndex) {
         let client = self.clone();
         spawn(async move {
@@ -124,14 +129,15 @@ impl Client {
         });
     }
 
-    /// A life of an OST begins for this client. Others are kept waiting there until what was here of
-    /// earlier lives is written; what the process before wrote is among that once it is in order.
-    pub(crate) fn join(&self, holder: Holder, life: BootEpoch) {
+    /// A boot of an OST begins for this client. Others are kept waiting there until what was here of
+    /// earlier boots is written; what the process before wrote is among that once it is in order.
+    pub(crate) fn join(&self, holder: Holder, epoch: BootEpoch) {
         let Holder::Ost(target) = holder else {
             return;
         };
         // Asked first, and not waited for: the OST may answer when all have joined.
         self.watch_again(target);
+        self.start_asking_unsent_max(target);
         if !self.lock().locks.is_settled() {
             // What is written of the process before waits for this.
             let client = self.clone();
@@ -145,7 +151,7 @@ impl Client {
             if let Err(error) = client.settle_old_bytes(target).await {
                 return tracing::debug!("{target:?} was not joined: {error}");
             }
-            let (shared, requests) = (&client.0, [ost::Request::Join { boot_epoch: life }]);
+            let (shared, requests) = (&client.0, [ost::Request::Join { boot_epoch: epoch }]);
             let (stats, nothing) = (&shared.stats, Bulk::default());
             let told = shared
                 .cluster
@@ -162,9 +168,9 @@ impl Client {
     /// The same for all OSTs that were met before this could be.
     pub(crate) fn join_all(&self) {
         for (index, peer) in self.0.cluster.osts() {
-            let life = peer.epoch();
-            if life != BootEpoch(0) {
-                self.join(Holder::Ost(*index), life);
+            let epoch = peer.epoch();
+            if epoch != BootEpoch(0) {
+                self.join(Holder::Ost(*index), epoch);
             }
         }
     }
@@ -208,7 +214,7 @@ impl Client {
         Ok(())
     }
 
-    /// Makes the new life of the MDT know a file that is open here.
+    /// Makes the new boot of the MDT know a file that is open here.
     pub(crate) async fn reopen(&self, opened: Opened) {
         let Opened {
             fid,
@@ -303,42 +309,41 @@ impl Client {
     }
 }
 
-/// What was asked in the old life.
+/// What was asked in the old boot.
 fn void_answers(state: &mut State, holder: Holder, why: Void) {
     match holder {
         Holder::Mdt => state.void_answers(),
         Holder::Ost(target) => state.void_extents(target),
     }
     match (holder, why) {
-        (Holder::Mdt, Void::Restarted(life)) => state.servers.mdt_restarted(life),
+        (Holder::Mdt, Void::Restarted(epoch)) => state.servers.mdt_restarted(epoch),
         (Holder::Mdt, Void::Evicted) => state.void_changes(),
-        (Holder::Ost(target), Void::Restarted(life)) => state.servers.begin_life(target, life),
+        (Holder::Ost(target), Void::Restarted(epoch)) => state.servers.begin_epoch(target, epoch),
         (Holder::Ost(_), Void::Evicted) => {}
     }
 }
 
-/// Attributes and names of the old life; what the kernel has of them.
-fn void_inode(state: &mut State, fid: Fid, forget: &mut Invalidation) -> Vec<(Fid, Name, Fid)> {
+/// Attributes and names of the old boot; what the kernel has of them.
+fn void_inode(state: &mut State, fid: Fid, forget: &mut Invalidation) -> Vec<KernelName> {
     let inode = state.cache.inode(fid);
-    inode.covered = Covered::No;
-    inode.set_xattrs(None);
-    // Versions of the new life may be lower than those of the old.
-    if let Some(attr) = &mut inode.attr {
-        attr.version = 0;
-    }
-    if inode.lookups > 0 {
+    inode.void();
+    if inode.is_in_kernel() {
         forget.forget(Forget::Attributes {
             fid,
             dir: inode.dir(),
         });
     }
-    if inode.directory.is_none() {
+    if inode.as_directory().is_none() {
         return Vec::new();
     }
     let directory = state.cache.withdraw_from(fid);
     let names = directory
         .names()
-        .map(|(name, named)| (fid, name.clone(), named.fid))
+        .map(|(name, named)| KernelName {
+            dir: fid,
+            name: name.clone(),
+            fid: named.fid,
+        })
         .collect();
     directory.forget_all();
     forget.forget(Forget::Pages {
@@ -348,7 +353,7 @@ fn void_inode(state: &mut State, fid: Fid, forget: &mut Invalidation) -> Vec<(Fi
     names
 }
 
-/// A file the new life of the MDT must be told of.
+/// A file the new boot of the MDT must be told of.
 pub(crate) struct Opened {
     pub fid: Fid,
     /// For reading.
@@ -371,7 +376,7 @@ pub(crate) struct Opened {
 }
 
 impl Client {
-    /// Open files of the old life.
+    /// Open files of the old boot.
     fn void_opens(
         &self,
         state: &mut State,
@@ -384,7 +389,10 @@ impl Client {
             forget.lapse(file, fid);
         }
         // Also who has closed it, as long as the MDT was not told: an OST may yet forget the bytes.
-        let (write, closing) = file.registration.lose();
+        let LostUses {
+            had_writers: write,
+            was_closing: closing,
+        } = file.registration.lose();
         let was_exclusive = file.lose_exclusive().is_some();
         if was_exclusive {
             // Its pages were covered by the lock that is void.
@@ -424,7 +432,7 @@ impl Client {
     }
 }
 
-/// Bytes under locks of the old life.
+/// Bytes under locks of the old boot.
 fn void_bytes(state: &mut State, fid: Fid, why: Void, now: base::Tick, forget: &mut Invalidation) {
     let Some(file) = state.cache.file_known(fid) else {
         return;

@@ -1,4 +1,4 @@
-//! What a client tells an MDT that lives anew, or that gave it up, while what it asked before is
+//! What a client tells an MDT that has restarted, or that gave it up, while what it asked before is
 //! unanswered.
 
 use std::os::fd::OwnedFd;
@@ -7,20 +7,21 @@ use std::sync::mpsc::{Receiver, channel};
 use std::task::Poll;
 use std::time::Duration;
 
-use base::TargetKind;
 use base::limits::SLOTS_MAX;
+use base::{Name, TargetKind};
 use handover::{Death, Region};
 use wire::mdt::{Caller, OpenIntent, Request};
 
 use super::*;
 use crate::cache::handle::HandleId;
-use crate::calls::OpenWish;
 use crate::calls::write::WriteWish;
+use crate::coherence::glimpse::Glimpsing;
 use crate::executor::block_on;
 use crate::mount::Mounted;
 use crate::recovery::takeover::TakeoverState;
 use crate::rig::servers::{Heard, SECRET, Servers, told_again};
 use crate::session::client::Place;
+use crate::session::file_handle::OpenWish;
 
 /// More than there are slots, and than may be asked of at once.
 const FILES: u32 = 100;
@@ -52,7 +53,7 @@ fn open_files(client: &Client) {
     });
 }
 
-/// The MDT has answered nothing about open files, and dies once more. Its next life hears of all of them
+/// The MDT has answered nothing about open files, and dies once more. Its next boot hears of all of them
 /// before it hears that the client is ready, and might serve others.
 fn all_is_told_before_the_client_is_ready(servers: &mut Servers) {
     let at_least = AT_ONCE.min(SLOTS_MAX.into());
@@ -69,6 +70,52 @@ fn all_is_told_before_the_client_is_ready(servers: &mut Servers) {
     told.sort_unstable();
     told.dedup();
     assert_eq!(told.len(), FILES as usize, "told before it was ready");
+}
+
+/// Opens `count` files to read them.
+fn open_to_read(client: &Client, count: u32) {
+    let client = client.clone();
+    block_on(async move {
+        for object in 1..=count {
+            let wish = OpenWish {
+                access: Access {
+                    read: true,
+                    ..Access::default()
+                },
+                append: false,
+            };
+            let opened = client.open(Fid::new(0x100, object), wish).await;
+            opened.expect("it is answered");
+        }
+    });
+}
+
+#[test]
+fn many_open_files_are_asked_about_in_few_frames_after_a_restart() {
+    const MANY: usize = 1000;
+    const FRAMES_MAX: usize = 20;
+    let mut servers = Servers::start();
+    let mount = servers.mount(None);
+    open_to_read(mount.client(), MANY as u32);
+    let is_glimpse = |heard: &Heard| matches!(heard, Heard::Ost(ost::Request::Glimpse { .. }));
+    servers.take_frames();
+    servers.restart_mdt();
+    servers.wait_for(MANY, is_told_again);
+    servers.wait_for(MANY, is_glimpse);
+    let frames = servers.take_frames();
+    assert!(
+        frames <= FRAMES_MAX,
+        "{frames} frames, of the MDT's restart"
+    );
+    servers.restart_ost();
+    let is_watch = |heard: &Heard| matches!(heard, Heard::Ost(ost::Request::Watch { .. }));
+    servers.wait_for(MANY, is_watch);
+    servers.wait_for(MANY, is_glimpse);
+    let frames = servers.take_frames();
+    assert!(
+        frames <= FRAMES_MAX,
+        "{frames} frames, of the OST's restart"
+    );
 }
 
 #[test]
@@ -106,7 +153,9 @@ fn calls_that_wait_for_an_ost_to_be_joined_leave_slots_for_joining_it() {
         let client = mount.client().clone();
         crate::executor::spawn(async move {
             // It waits for as long as the test does.
-            let _ = client.glimpse_object(Fid::new(0x100, object), false).await;
+            let _ = client
+                .glimpse_object(Fid::new(0x100, object), Glimpsing::Alone)
+                .await;
         });
     }
     let most = usize::from(SLOTS_MAX - SLOTS_MAX / 8);
@@ -137,7 +186,7 @@ fn is_killed((mut mount, death): (Mounted, Death), servers: &mut Servers) {
     death.come();
     servers.stop();
     mount.abandon();
-    servers.live_anew();
+    servers.boot_anew();
 }
 
 /// The next process, which goes on.
@@ -224,7 +273,7 @@ fn what_is_asked_while_a_process_takes_over_leaves_slots_for_what_the_next_life_
     died.abandon();
     std::mem::forget(died);
     servers.hold(is_told_again);
-    servers.live_anew();
+    servers.boot_anew();
     let mount = servers.mount(Some(takeover(&memory)));
     let client = mount.client().clone();
     let taking_over = std::thread::spawn(move || client.take_over());
@@ -344,7 +393,7 @@ fn who_is_evicted_does_not_ask_again_for_what_it_had_to_itself() {
 }
 
 /// A file without a name goes with its last use. Where the MDT has done that and dies before it says so,
-/// its next life knows nothing of the file, and nothing is lost.
+/// its next boot knows nothing of the file, and nothing is lost.
 #[test]
 fn a_file_that_went_with_its_close_is_not_lost_with_a_restart() {
     let is_close = |heard: &Heard| matches!(heard, Heard::Mdt(Request::Close { .. }, _));

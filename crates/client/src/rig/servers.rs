@@ -1,5 +1,5 @@
-//! Servers of one MDT and one OST that write down what they are asked, answer it as if all went well,
-//! or leave it unanswered where a test says so.
+//! Servers of one MDT and one OST that record requests. They answer as if all went well, or not at all where
+//! a test says so.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use rpc::{
     ReplyMessage, Responder, ServedTarget, Server, ServerConfig, Service, Unwelcome,
 };
 use wire::attr::{DirState, Grant};
-use wire::mdt::{OpenHandle, Reply, Request, WriteTicket};
+use wire::mdt::{OpenHandle, Reply, Request, Space, WriteTicket};
 use wire::{Cover, Node, mgs, ost};
 
 use super::attr_at;
@@ -32,10 +32,10 @@ pub(crate) const SECRET: ClientSecret = ClientSecret([7; 16]);
 /// What came from the client, in the order in which it came.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Heard {
-    /// Of the MDT, and whether it had been asked of an earlier life of it.
+    /// Of the MDT, and whether it had been asked of an earlier boot of it.
     Mdt(Request, bool),
     Ost(ost::Request),
-    /// The client is ready for this life of the MDT.
+    /// The client is ready for this boot of the MDT.
     Ready,
 }
 
@@ -43,6 +43,8 @@ type IsHeld = fn(&Heard) -> bool;
 
 struct State {
     heard: Vec<Heard>,
+    /// In so many frames.
+    frames: usize,
     /// What is left unanswered.
     is_held: IsHeld,
     /// What is answered as if the file were not there.
@@ -71,7 +73,7 @@ struct Target {
 /// The running servers.
 pub(crate) struct Servers {
     known: Arc<Known>,
-    life: u64,
+    epoch: u64,
     running: [Option<Server>; 3],
 }
 
@@ -102,6 +104,7 @@ impl Servers {
     pub fn start() -> Servers {
         let state = State {
             heard: Vec::new(),
+            frames: 0,
             is_held: |_| false,
             is_stale: |_| false,
             held: Vec::new(),
@@ -116,15 +119,15 @@ impl Servers {
         };
         let mut servers = Servers {
             known: Arc::new(known),
-            life: 0,
+            epoch: 0,
             running: [None, None, None],
         };
         servers.stop();
-        servers.live_anew();
+        servers.boot_anew();
         servers
     }
 
-    /// Ends their lives.
+    /// Stops all of them. What they heard is not heard any more.
     pub fn stop(&mut self) {
         self.running = [None, None, None];
         self.known.change(|state| {
@@ -134,17 +137,17 @@ impl Servers {
         });
     }
 
-    /// All that do not run begin a life.
-    pub fn live_anew(&mut self) {
-        self.life += 1;
+    /// All that do not run boot.
+    pub fn boot_anew(&mut self) {
+        self.epoch += 1;
         for (index, running) in self.running.iter_mut().enumerate() {
             if running.is_none() {
-                *running = Some(serve(&self.known, index, self.life));
+                *running = Some(serve(&self.known, index, self.epoch));
             }
         }
     }
 
-    /// The MDT is killed and lives anew. What it heard before is not heard any more.
+    /// The MDT is killed and boots anew. What it heard before is not heard any more.
     pub fn restart_mdt(&mut self) {
         self.running[1] = None;
         self.known.change(|state| {
@@ -154,7 +157,7 @@ impl Servers {
                 .sessions
                 .retain(|(name, _)| name.kind != TargetKind::Mdt);
         });
-        self.live_anew();
+        self.boot_anew();
     }
 
     /// The same of the OST.
@@ -167,7 +170,7 @@ impl Servers {
                 .sessions
                 .retain(|(name, _)| name.kind != TargetKind::Ost);
         });
-        self.live_anew();
+        self.boot_anew();
     }
 
     /// From now on this is left unanswered.
@@ -206,7 +209,12 @@ impl Servers {
         given_up.iter().for_each(|(_, session)| session.evict());
     }
 
-    /// All that was heard in this life, or since the eviction.
+    /// How many frames came since this was asked last.
+    pub fn take_frames(&self) -> usize {
+        std::mem::take(&mut self.known.lock().frames)
+    }
+
+    /// All that was heard in this boot, or since the eviction.
     pub fn heard(&self) -> Vec<Heard> {
         self.known.lock().heard.clone()
     }
@@ -245,7 +253,7 @@ impl Servers {
     }
 }
 
-fn serve(known: &Arc<Known>, index: usize, life: u64) -> Server {
+fn serve(known: &Arc<Known>, index: usize, epoch: u64) -> Server {
     let name = TARGETS[index];
     let target = Target {
         name,
@@ -255,7 +263,7 @@ fn serve(known: &Arc<Known>, index: usize, life: u64) -> Server {
         name,
         key: None,
         server_key: None,
-        boot_epoch: BootEpoch(life),
+        boot_epoch: BootEpoch(epoch),
         last_committed: Arc::<LastCommitted>::default(),
         service: Arc::new(target),
     };
@@ -279,6 +287,7 @@ impl Service for Target {
         responder: Responder,
     ) {
         let mut state = self.known.lock();
+        state.frames += 1;
         let (mut replies, mut is_held) = (Vec::new(), false);
         let mut transno = Transno(0);
         for message in &batch.messages {
@@ -379,10 +388,13 @@ impl State {
             cover,
         };
         match request {
-            Request::AllocSequences => Reply::Sequences(SequenceRange {
-                first: self.next(),
-                count: 1,
-            }),
+            Request::AllocSequences => Reply::Sequences {
+                range: SequenceRange {
+                    first: self.next(),
+                    count: 1,
+                },
+                name_key: 7,
+            },
             Request::Create { dir, file, .. } => {
                 let grant = Grant {
                     handle: LockHandle(self.next()),
@@ -419,7 +431,14 @@ impl State {
     fn answer_of_ost(&mut self, request: &ost::Request) -> ost::Reply {
         let attr = ost::ObjectAttr::default();
         match *request {
-            ost::Request::Write { .. } => ost::Reply::Written { attr },
+            ost::Request::Write { .. } => ost::Reply::Written {
+                attr,
+                unsent_max: u64::MAX,
+            },
+            ost::Request::StatFs => ost::Reply::Space(Space {
+                unsent_max: u64::MAX,
+                ..Space::default()
+            }),
             ost::Request::Glimpse { .. } => ost::Reply::Glimpsed { attr },
             ost::Request::Announce { .. } => ost::Reply::Announced { grant: None, attr },
             ost::Request::Watch { object, .. } => {

@@ -8,6 +8,7 @@ use threads::{Mutex, MutexGuard};
 use base::{Clock, Fid, FsError, LockHandle, Name, TargetIndex, Transno};
 use handover::Records;
 use rpc::Urgency;
+use wire::frame::Bulk;
 use wire::mdt::{self, Caller};
 use wire::ost::ObjectAttr;
 use wire::{Attr, Cover, ost};
@@ -16,7 +17,8 @@ use crate::cache::stamps::Mark;
 use crate::executor::{PutOff, oneshot};
 use crate::journal::call_records::Redone;
 use crate::journal::nodes::FurtherNode;
-use crate::session::cluster::{Cluster, OstAnswer};
+use crate::session::cluster::{Cluster, OstAnswer, decode_ost};
+use crate::session::gathering::Gathered;
 use crate::session::kernel::{Forget, KernelCache};
 use crate::session::params::Params;
 use crate::session::sequence::FidMint;
@@ -32,6 +34,7 @@ pub(crate) struct Shared {
     /// Itself, for work that is started when the state is let go.
     pub me: Weak<Shared>,
     pub cluster: Cluster,
+    pub gathered: Gathered,
     pub state: Mutex<State>,
     pub stamp: Arc<AtomicU64>,
     pub stats: Stats,
@@ -41,6 +44,8 @@ pub(crate) struct Shared {
     pub fids: FidMint,
     /// Where what the next process needs is remembered.
     pub records: Option<Records>,
+    /// Files made here so far, by which OSTs take turns.
+    pub births: AtomicU64,
     /// Changes that the process before had asked for.
     pub redone: Redone,
     /// What it left, until that is taken over.
@@ -129,6 +134,10 @@ impl Shared {
 
     /// One request to the MDT; again where what it found was changed under it too often.
     pub async fn mdt(&self, request: mdt::Request) -> Result<mdt::Reply, FsError> {
+        let is_anything_unreported = self.lock().births.len() > 0;
+        if is_anything_unreported && let Some(shared) = self.me.upgrade() {
+            Client(shared).report_births_first(&request.fids()).await;
+        }
         if self.records.is_some()
             && let Some(outcome) = self.redone.take(&request).await
         {
@@ -154,8 +163,8 @@ impl Shared {
     /// Tells the MDT of a change that others wait to hear of, past all requests that wait.
     pub async fn report_to_mdt(&self, change: mdt::Request) -> Result<(), FsError> {
         let asked = self.lock().cache.mark(Fid::NONE);
-        let told = self.mdt_urgent(change).await?;
-        self.keep_grant(&told, asked);
+        let reply = self.mdt_urgent(change).await?;
+        self.keep_grant(&reply, asked);
         Ok(())
     }
 
@@ -202,7 +211,7 @@ impl Shared {
         let asked = self.cluster.ost(&self.stats, target, request, urgency);
         let answer = asked.await?;
         match answer.reply {
-            ost::Reply::Written { attr } => Ok((attr, answer.transno)),
+            ost::Reply::Written { attr, .. } => Ok((attr, answer.transno)),
             other => Err(unexpected(&other)),
         }
     }
@@ -214,7 +223,7 @@ impl Shared {
                 return Ok(fid);
             }
             match self.mdt(mdt::Request::AllocSequences).await? {
-                mdt::Reply::Sequences(range) => self.fids.supply(range),
+                mdt::Reply::Sequences { range, name_key } => self.fids.supply(range, name_key),
                 other => return Err(unexpected(&other)),
             }
         }
@@ -232,9 +241,9 @@ impl Shared {
 
     /// Waits until the kernel has forgotten.
     pub async fn forget(&self, what: Forget) {
-        let (done, told) = oneshot();
+        let (done, is_done) = oneshot();
         self.kernel.forget(what, done);
-        told.await;
+        is_done.await;
     }
 }
 
@@ -270,13 +279,64 @@ pub(crate) fn unexpected(reply: &impl std::fmt::Debug) -> FsError {
     FsError::Io
 }
 
+/// The same for each of them.
+fn all<A>(error: FsError, count: usize) -> Vec<Result<A, FsError>> {
+    (0..count).map(|_| Err(error)).collect()
+}
+
 impl Client {
+    /// One request to the MDT that others may wait for, in one frame with those that are asked in the
+    /// same moment.
+    pub(crate) async fn mdt_together(&self, request: mdt::Request) -> Result<mdt::Reply, FsError> {
+        for _ in 0..TRIES {
+            let client = self.clone();
+            let send = move |requests: Vec<mdt::Request>| {
+                let client = client.clone();
+                async move {
+                    let (shared, count) = (&client.0, requests.len());
+                    let (cluster, urgency) = (&shared.cluster, Urgency::Urgent);
+                    let asked = cluster.mdt_batch(&shared.stats, requests, urgency).await;
+                    asked.unwrap_or_else(|error| all(error, count))
+                }
+            };
+            let asked = self.0.gathered.mdt.ask(request.clone(), send);
+            match asked.await.unwrap_or(Err(FsError::Io)) {
+                Err(FsError::TryAgain) => {}
+                answer => return answer,
+            }
+        }
+        Err(FsError::Busy)
+    }
+
+    /// The same of an OST, without data.
+    pub(crate) async fn ost_together(
+        &self,
+        target: TargetIndex,
+        request: ost::Request,
+    ) -> Result<ost::Reply, FsError> {
+        let client = self.clone();
+        let send = move |requests: Vec<ost::Request>| {
+            let client = client.clone();
+            async move {
+                let (shared, count, nothing) = (&client.0, requests.len(), Bulk::default());
+                let (cluster, urgency) = (&shared.cluster, Urgency::Urgent);
+                let asked = cluster.ost_batch(&shared.stats, target, &requests, nothing, urgency);
+                match asked.await {
+                    Ok(answer) => (0..count).map(|index| decode_ost(&answer, index)).collect(),
+                    Err(error) => all(error, count),
+                }
+            }
+        };
+        let asked = self.0.gathered.of_ost(target).ask(request, send);
+        asked.await.unwrap_or(Err(FsError::Io))
+    }
+
     pub(crate) fn lock(&self) -> StateGuard<'_> {
         self.0.lock()
     }
 
     /// Grows whenever something cached is withdrawn. An answer whose stamp is older must reach
-    /// the kernel with timeouts of zero (hazard 3b).
+    /// the kernel with timeouts of zero.
     pub fn stamp(&self) -> u64 {
         self.0.stamp.load(Ordering::SeqCst)
     }
@@ -321,24 +381,13 @@ impl Client {
 
     /// The kernel holds `count` references less.
     pub fn forget(&self, fid: Fid, count: u64) {
-        let mut state = self.lock();
-        if let Some(inode) = state.cache.known_mut(fid) {
-            inode.lookups = inode.lookups.saturating_sub(count);
-            let gone = inode.lookups == 0;
-            state.note_lookups(fid);
-            if gone {
-                state.drop_if_idle(fid);
-            }
-        }
+        self.lock().unrefer(fid, count);
     }
 
     /// The kernel is about to hold one more reference of each.
     pub fn remember(&self, fids: impl IntoIterator<Item = Fid>) {
         let mut state = self.lock();
-        for fid in fids {
-            state.cache.inode(fid).lookups += 1;
-            state.note_lookups(fid);
-        }
+        fids.into_iter().for_each(|fid| state.refer(fid));
     }
 
     /// Makes `node` known to a successor as one of `fid`. None: it would not be, for want of memory.
@@ -390,7 +439,7 @@ fn describe(state: &rpc::PeerState, obstacle: Option<String>, now: base::Tick) -
         rpc::PeerState::WaitingSince(since) => {
             let waited = format!("waiting for it, {} s", now.since(*since).as_secs());
             match obstacle {
-                Some(said) => format!("{waited}; at its address somebody says: {said}"),
+                Some(said) => format!("{waited}; a peer at its address says: {said}"),
                 None => waited,
             }
         }
@@ -437,7 +486,7 @@ mod tests {
         let words = describe(&waits, Some("come again".to_owned()), now);
         assert_eq!(
             words,
-            "waiting for it, 0 s; at its address somebody says: come again"
+            "waiting for it, 0 s; a peer at its address says: come again"
         );
     }
 }

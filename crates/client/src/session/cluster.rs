@@ -133,10 +133,7 @@ impl Cluster {
         let answer = self
             .ask_mdt(stats, batch, Urgency::Ordinary, call_record)
             .await?;
-        match answer.replies.first() {
-            None => Err(FsError::TryAgain),
-            reply => decode_mdt(reply),
-        }
+        decode_mdt(answer.replies.first())
     }
 
     /// Sends a frame to the MDT, and waits for the answer. What it has changed is remembered when this
@@ -301,8 +298,9 @@ fn call(peer: &Peer, batch: Batch, urgency: Urgency) -> CallFuture {
     }
 }
 
+/// The answer to one request; none: the MDT asks for it anew.
 fn decode_mdt(reply: Option<&ReplyMessage>) -> Result<mdt::Reply, FsError> {
-    let reply = reply.ok_or(FsError::Io)?;
+    let reply = reply.ok_or(FsError::TryAgain)?;
     let decoded = status_from(reply.status)
         .and_then(|()| wire::decode(&reply.body).map_err(|error| garbled(&error)));
     tracing::trace!(reply = ?decoded, "the MDT answers");

@@ -6,43 +6,20 @@ use std::time::Duration;
 
 use base::{ByteRange, Fid, Tick};
 use handover::Record;
-use wire::mdt::{Access, OpenHandle};
 
 use crate::cache::ending::EndingUses;
 use crate::cache::handle::HandleId;
 use crate::executor::{Oneshot, Sender};
 use crate::journal::failures::Reported;
+use crate::journal::handles::OpenedAs;
 use crate::journal::store::Journal;
-use crate::policy::readahead::{ReadAhead, WINDOW_BYTES_MAX};
-use crate::policy::statahead::flat::Statahead;
+use crate::policy::readahead::WINDOW_BYTES_MAX;
 use crate::policy::statahead::report::WalkReport;
+use crate::session::dir_handle::DirHandle;
+use crate::session::file_handle::{FileHandle, OpenWish};
 
 /// Handles of one process: those of the next have greater numbers.
 const HANDLES_PER_BOOT: u32 = 32;
-
-/// An open file.
-#[derive(Debug)]
-pub(crate) struct FileHandle {
-    pub fid: Fid,
-    pub access: Access,
-    pub append: bool,
-    pub readahead: ReadAhead,
-    /// The MDT's handle of an open for execution, which each has of its own.
-    pub exec: Option<OpenHandle>,
-    /// What its owner knows of writes that failed.
-    pub reported: Reported,
-}
-
-/// An open directory.
-#[derive(Debug)]
-pub(crate) struct DirHandle {
-    pub fid: Fid,
-    pub statahead: Statahead,
-    /// The last entry it was told of.
-    pub at: u64,
-    /// A program that has it open said that it will need all below, and that is being fetched.
-    pub fetches_tree: bool,
-}
 
 /// All of them.
 pub(crate) struct Handles {
@@ -89,8 +66,9 @@ impl Handles {
 
     pub fn add_file(&mut self, handle: FileHandle, journal: &Journal) -> HandleId {
         let id = self.next();
-        let how = (handle.access, handle.append);
-        let record = journal.put_handle(id.0, (handle.fid, false), how, handle.reported);
+        let OpenWish { access, append } = handle.wish();
+        let opened = OpenedAs::File { access, append };
+        let record = journal.put_handle(id.0, handle.fid(), opened, handle.reported());
         self.keep_record(id, record);
         self.files.insert(id, handle);
         id
@@ -116,7 +94,7 @@ impl Handles {
     /// A directory that it had.
     pub fn restore_dir(&mut self, id: HandleId, open: DirHandle, left: (Record, u64)) {
         self.restore(id, left);
-        self.dir_by_fid.insert(open.fid, id);
+        self.dir_by_fid.insert(open.fid(), id);
         self.dirs.insert(id, open);
     }
 
@@ -141,16 +119,16 @@ impl Handles {
     /// Who executes the file.
     pub fn executing(&self, fid: Fid) -> Vec<HandleId> {
         let open = self.files.iter();
-        let open = open.filter(|(_, open)| open.fid == fid && open.access.exec);
+        let open = open.filter(|(_, open)| open.fid() == fid && open.is_executed());
         open.map(|(id, _)| *id).collect()
     }
 
     pub fn add_dir(&mut self, handle: DirHandle, journal: &Journal) -> HandleId {
         let id = self.next();
-        let how = (Access::default(), false);
-        let record = journal.put_handle(id.0, (handle.fid, true), how, Reported::default());
+        let (fid, opened) = (handle.fid(), OpenedAs::Directory);
+        let record = journal.put_handle(id.0, fid, opened, Reported::default());
         self.keep_record(id, record);
-        self.dir_by_fid.insert(handle.fid, id);
+        self.dir_by_fid.insert(fid, id);
         self.dirs.insert(id, handle);
         id
     }
@@ -171,41 +149,45 @@ impl Handles {
     pub fn remove_dir(&mut self, id: HandleId) -> Option<DirHandle> {
         self.remembered.remove(&id);
         let handle = self.dirs.remove(&id)?;
-        if self.dir_by_fid.get(&handle.fid) == Some(&id) {
-            self.dir_by_fid.remove(&handle.fid);
+        if self.dir_by_fid.get(&handle.fid()) == Some(&id) {
+            self.dir_by_fid.remove(&handle.fid());
         }
         Some(handle)
     }
 
     /// All below the directory is being fetched.
     pub fn fetches_tree(&self, id: HandleId) -> bool {
-        self.dirs.get(&id).is_some_and(|open| open.fetches_tree)
+        self.dirs.get(&id).is_some_and(DirHandle::fetches_tree)
     }
 
     /// That begins, unless it is so for `most` directories already.
     pub fn begin_tree(&mut self, id: HandleId, most: usize) -> bool {
-        let fetching = self.dirs.values().filter(|open| open.fetches_tree).count();
+        let fetching = self
+            .dirs
+            .values()
+            .filter(|open| open.fetches_tree())
+            .count();
         let open = self.dirs.get_mut(&id).filter(|_| fetching < most);
-        open.map(|open| open.fetches_tree = true).is_some()
+        open.map(DirHandle::begin_tree).is_some()
     }
 
     /// That ends.
     pub fn end_tree(&mut self, id: HandleId) {
         if let Some(open) = self.dirs.get_mut(&id) {
-            open.fetches_tree = false;
+            open.end_tree();
         }
     }
 
     /// What is fetched ahead of those who read directories.
     pub fn walks(&self) -> impl Iterator<Item = WalkReport> {
         let dirs = self.dirs.values();
-        dirs.map(|open| open.statahead.report(open.fid))
+        dirs.map(|open| open.statahead.report(open.fid()))
     }
 
     /// The places of those who read the directory.
     pub fn readers(&self, fid: Fid) -> impl Iterator<Item = u64> {
-        let dirs = self.dirs.values().filter(move |dir| dir.fid == fid);
-        dirs.map(|dir| dir.at)
+        let dirs = self.dirs.values().filter(move |dir| dir.fid() == fid);
+        dirs.map(DirHandle::at)
     }
 
     /// A handle open on the directory.
@@ -213,15 +195,10 @@ impl Handles {
         self.dir_by_fid.get(&fid).copied()
     }
 
-    /// What to fetch ahead now that `len` bytes at `offset` of a file of `size` bytes are read.
-    pub fn read_ahead(
-        &mut self,
-        id: HandleId,
-        (offset, len): (u64, u64),
-        size: u64,
-    ) -> Option<ByteRange> {
+    /// What to fetch ahead now that `read`, an offset and a length, of a file of `size` bytes is read.
+    pub fn read_ahead(&mut self, id: HandleId, read: (u64, u64), size: u64) -> Option<ByteRange> {
         let open = self.files.get_mut(&id)?;
-        let ahead = open.readahead.next(offset, len, size, self.readahead_max);
+        let ahead = open.read_ahead(read, size, self.readahead_max);
         self.read_ahead |= ahead.is_some();
         ahead
     }
@@ -233,19 +210,19 @@ impl Handles {
             return;
         }
         let open = self.files.values_mut();
-        let readers = open.filter_map(|handle| handle.readahead.is_ahead().then_some(()));
+        let readers = open.filter_map(|open| open.is_read_ahead().then_some(()));
         self.readahead_max = bytes / (readers.count() as u64).max(1);
     }
 
     /// The cached bytes of a file are gone: what was read ahead must be read again.
     pub fn forget_readahead(&mut self, fid: Fid) {
-        let open = self.files.values_mut().filter(|handle| handle.fid == fid);
-        open.for_each(|handle| handle.readahead.reset());
+        let open = self.files.values_mut().filter(|open| open.fid() == fid);
+        open.for_each(FileHandle::forget_readahead);
     }
 
     /// Every file and directory that is open.
     pub fn open_files(&self) -> Vec<Fid> {
-        let files = self.files.values().map(|handle| handle.fid);
+        let files = self.files.values().map(FileHandle::fid);
         let mut fids: Vec<Fid> = files.chain(self.dir_by_fid.keys().copied()).collect();
         fids.sort_unstable();
         fids.dedup();
@@ -272,6 +249,21 @@ impl Handles {
     /// Resolves when the use of `fid` is over, or it seems that it goes on.
     pub fn wait_for_end_of_use(&mut self, fid: Fid, now: Tick) -> Oneshot<()> {
         self.ending_uses.wait(fid, now)
+    }
+
+    /// A use of `fid` that excluded others is over here, and the MDT is about to be told.
+    pub fn begin_report_of_end(&mut self, fid: Fid) {
+        self.ending_uses.begin_report(fid);
+    }
+
+    /// The MDT has been told of one.
+    pub fn end_report_of_end(&mut self, fid: Fid) {
+        self.ending_uses.end_report(fid);
+    }
+
+    /// The MDT may not know yet that a use of `fid` is over.
+    pub fn is_end_reported(&self, fid: Fid) -> bool {
+        self.ending_uses.is_reported(fid)
     }
 
     /// Somebody waits for the end of a use.
@@ -305,14 +297,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn open(handles: &mut Handles) -> HandleId {
-        let open = FileHandle {
-            fid: Fid(1),
-            access: Access::default(),
-            append: false,
-            readahead: ReadAhead::new(),
-            exec: None,
-            reported: Failures::default().at_open(),
-        };
+        let reported = Failures::default().at_open();
+        let open = FileHandle::new(Fid(1), OpenWish::default(), reported);
         handles.add_file(open, &Journal::default())
     }
 

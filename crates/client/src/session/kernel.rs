@@ -1,7 +1,4 @@
-//! What the client asks of the kernel's caches: the rim, with one trait and fakes in tests.
-//!
-//! Everything handed to the kernel with a timeout is valid only while a lock covers it; before a
-//! lock goes back, the kernel forgets first.
+//! The kernel's caches as the client knows them: one trait, with fakes in tests.
 
 use base::{ByteRange, Fid, Name};
 
@@ -41,7 +38,8 @@ pub struct ForgetName {
     pub expire: bool,
 }
 
-/// The kernel's caches of one mount.
+/// The kernel's caches of one mount. Everything that the kernel was given with a timeout is valid only while
+/// a lock covers it: before the lock goes back, the kernel forgets.
 pub trait KernelCache: Send + Sync {
     /// Queues `what` on a thread of its own; `done` is told when the kernel has forgotten.
     fn forget(&self, what: Forget, done: Sender<()>);

@@ -16,6 +16,12 @@ const SPACE_INODE: u8 = 1;
 /// Bytes of objects, at an OST.
 const SPACE_OBJECT: u8 = 2;
 
+/// What a write lease covers (docs/locks.md, section 11).
+pub(crate) const WRITE_LEASE: Bits = Bits::LOOKUP.union(Bits::LEASE);
+
+/// From here on handles are of locks that this mount gave itself (ADR 19). No server gives such.
+const OWN: u64 = 0xffff_fffe << 32;
+
 /// A lock to give back: what it covered goes first.
 #[derive(Debug)]
 pub(crate) struct Revocation {
@@ -47,6 +53,8 @@ pub(crate) struct Locks {
     now: Tick,
     /// None: what the process before left is in order, if there was one.
     takeover: Option<Takeover>,
+    /// How many locks this mount gave itself.
+    own: u64,
 }
 
 fn inode(fid: Fid) -> ResourceId {
@@ -76,7 +84,45 @@ impl Locks {
             revocations: Vec::new(),
             now: Tick(0),
             takeover: None,
+            own: 0,
         }
+    }
+
+    /// A lock in EX of this mount's own, on what no server knows. It stays until [`Locks::born`].
+    pub fn bear(&mut self, fid: Fid, bits: Bits) -> LockHandle {
+        self.own += 1;
+        let handle = LockHandle(OWN + self.own);
+        let grant = dlm::Grant {
+            handle,
+            resource: inode(fid),
+            mode: Mode::EX,
+            cover: Cover::Bits(bits),
+            version: 0,
+            withdrawn: Vec::new(),
+        };
+        let in_use = true;
+        self.step(Holder::Mdt, CacheInput::Granted { grant, in_use });
+        handle
+    }
+
+    /// The MDT knows `fid`, or never will: this mount's own lock on it has ended.
+    pub fn born(&mut self, fid: Fid) {
+        let own = self.mdt.handles_on(inode(fid));
+        for handle in own.filter(|handle| is_own(*handle)).collect::<Vec<_>>() {
+            self.mdt.carry_off(handle);
+        }
+    }
+
+    /// The names in `dir` may be changed here: its write lease is held, and not wanted back.
+    pub fn may_change_names(&self, dir: Fid) -> bool {
+        let held = self.mdt.held_bits(inode(dir), Mode::EX);
+        held.contains(WRITE_LEASE)
+    }
+
+    /// The server's lock on `dir` in EX, be it wanted back or not.
+    pub fn write_lease(&self, dir: Fid) -> Option<LockHandle> {
+        let mut held = self.mdt.handles_on(inode(dir));
+        held.find(|handle| !is_own(*handle) && self.mdt.mode_of(*handle) == Some(Mode::EX))
     }
 
     /// The time by which locks are aged.
@@ -422,6 +468,11 @@ impl Locks {
         let extents: usize = self.osts.iter().map(|(_, cache)| cache.lock_count()).sum();
         self.mdt.lock_count() + extents
     }
+}
+
+/// This mount gave itself the lock.
+fn is_own(handle: LockHandle) -> bool {
+    handle.0 > OWN && handle != LockHandle::ENDED
 }
 
 /// A byte that is in every lock to the end of file and in no other.

@@ -1,8 +1,12 @@
 //! What all calls share: the servers, the locks, what is known under them, and the kernel.
 
 mod audit;
+pub(crate) mod birth_reporter;
 pub(crate) mod client;
 pub(crate) mod cluster;
+pub(crate) mod dir_handle;
+pub(crate) mod file_handle;
+pub(crate) mod gathering;
 pub(crate) mod handles;
 pub mod kernel;
 pub(crate) mod locks;

@@ -48,15 +48,19 @@ params! {
     statahead_bytes_max = 16 << 20, 0, 1 << 32,
         "Bytes of small files fetched ahead of a reader in order; 0: one request for each.";
     statahead_fname_max = 256, 0, 4096,
-        "Names fetched ahead of who asks for numbered ones in order, without a listing; 0: none.";
+        "Names fetched ahead of a program that asks for numbered ones in order, without a listing; 0: none.";
     statahead_agl = 1, 0, 1,
-        "1: sizes that only OSTs know are fetched ahead of who stats in listing order, many in one message, where no writer holds them; 0: one request for each.";
+        "1: sizes that only OSTs know are fetched ahead of a program that stats in listing order, many in one message, where no writer holds them; 0: one request for each.";
     statahead_min = 8, 2, 8192,
         "Entries a walk that stats in order starts with; doubles on hits.";
+    wbc = 0, 0, 1,
+        "1: files are made here in directories that this mount has to itself, and the MDT is told later. It is being built: what is not told is lost with the mount's process, and with a restart of the MDT.";
+    writeback_age_ms = 2000, 0, 600_000,
+        "Milliseconds after which a new file is told to the MDT (wbc).";
     batch_max = 256, 1, 4096,
         "Requests in one message; 1: no batches.";
     lazy_size = 0, 0, 1,
-        "1: who asks for the size of a file that is open for writing elsewhere is told the MDT's, as of when it was closed last (mount -o lazysize).";
+        "1: a file that is open for writing elsewhere has the size that the MDT knows, of its last close (mount -o lazysize).";
     dirty_max = 256 << 20, 1 << 20, 1 << 40,
         "Bytes written and not yet sent; beyond, writers wait. At the start no more than an eighth of memory.";
     dirty_age_ms = 1000, 10, 60_000,

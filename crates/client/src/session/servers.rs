@@ -1,5 +1,5 @@
-//! What this client knows of its servers: their lives, durability and space. What of an earlier life is void
-//! says docs/recovery.md.
+//! What this client knows of its servers: boot epochs, durability and space. docs/recovery.md says what of an
+//! earlier boot is void.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,6 +9,11 @@ use wire::mdt::Space;
 
 use crate::cache::stamps::{AskedExtent, Mark};
 use crate::executor::{Oneshot, WaitList};
+
+/// For how long it counts that an OST has plenty of space, while others may fill it.
+const PLENTY_AGE_MAX: Duration = Duration::from_secs(10);
+/// The same of one that is soon full.
+const SCARCE_AGE_MAX: Duration = Duration::from_millis(500);
 
 /// All servers.
 #[derive(Default)]
@@ -24,9 +29,9 @@ pub(crate) struct Servers {
 /// The MDT.
 #[derive(Default)]
 struct Mdt {
-    life: BootEpoch,
-    /// The cache's stamp when that life began for this client.
-    voided: u64,
+    epoch: BootEpoch,
+    /// The cache's stamp when that boot began for this client.
+    epoch_stamp: u64,
     /// The stamp when the MDT last gave up on this client.
     evicted: u64,
 }
@@ -35,13 +40,15 @@ struct Mdt {
 #[derive(Default)]
 struct Ost {
     /// Zero: none was met yet.
-    life: BootEpoch,
-    /// The cache's stamp when that life began for this client.
-    voided: u64,
-    /// Up to where the OST has said that its changes are durable. A new life goes on above that.
+    epoch: BootEpoch,
+    /// The cache's stamp when that boot began for this client.
+    epoch_stamp: u64,
+    /// Up to where the OST has said that its changes are durable. A new boot goes on above that.
     durable: Option<Transno>,
     /// One past the last byte that an object can have.
     size_limit: Option<u64>,
+    /// How many bytes may be unsent, and when it was asked for that.
+    unsent_max: Option<(Tick, u64)>,
 }
 
 impl Servers {
@@ -49,24 +56,24 @@ impl Servers {
         self.osts.entry(target).or_default()
     }
 
-    /// The life that the MDT lives.
-    pub fn mdt_life(&self) -> BootEpoch {
-        self.mdt.life
+    /// The boot epoch of the MDT.
+    pub fn mdt_epoch(&self) -> BootEpoch {
+        self.mdt.epoch
     }
 
-    /// The MDT lives this life, or a later one that is known already.
-    pub fn mdt_connected(&mut self, life: BootEpoch) {
-        self.mdt.life = self.mdt.life.max(life);
+    /// The MDT is in this boot epoch, or in a later one that is known already.
+    pub fn mdt_connected(&mut self, epoch: BootEpoch) {
+        self.mdt.epoch = self.mdt.epoch.max(epoch);
     }
 
-    /// The MDT lives a new life.
-    pub fn mdt_restarted(&mut self, life: BootEpoch) {
-        self.mdt.life = life;
+    /// The MDT has restarted.
+    pub fn mdt_restarted(&mut self, epoch: BootEpoch) {
+        self.mdt.epoch = epoch;
     }
 
     /// What the MDT was asked before `stamp` is void.
     pub fn void_answers(&mut self, stamp: u64) {
-        self.mdt.voided = stamp;
+        self.mdt.epoch_stamp = stamp;
     }
 
     /// The MDT has given up on this client at `stamp`: others may have changed since what it held.
@@ -79,33 +86,34 @@ impl Servers {
         mark.asked >= self.mdt.evicted
     }
 
-    /// What was asked at `mark` was asked of the life that the MDT has now.
-    pub fn is_of_this_life(&self, mark: Mark) -> bool {
-        mark.asked >= self.mdt.voided
+    /// What was asked at `mark` was asked of the boot that the MDT has now.
+    pub fn is_of_this_boot(&self, mark: Mark) -> bool {
+        mark.asked >= self.mdt.epoch_stamp
     }
 
     /// Locks on bytes that the OST was asked for before `stamp` are void.
     pub fn void_extents(&mut self, target: TargetIndex, stamp: u64) {
-        self.ost(target).voided = stamp;
+        self.ost(target).epoch_stamp = stamp;
     }
 
-    /// The lock was asked for in the OST's present life.
-    pub fn is_of_this_life_of(&self, target: TargetIndex, asked: AskedExtent) -> bool {
+    /// The lock was asked for in the OST's present boot.
+    pub fn is_of_this_boot_of(&self, target: TargetIndex, asked: AskedExtent) -> bool {
         let ost = self.osts.get(&target);
-        ost.is_none_or(|ost| asked.stamp >= ost.voided)
+        ost.is_none_or(|ost| asked.stamp >= ost.epoch_stamp)
     }
 
-    /// Bytes are sent to this life of the OST from now on, which may be in another place.
-    pub fn begin_life(&mut self, target: TargetIndex, life: BootEpoch) {
+    /// Bytes are sent to this boot of the OST from now on, which may be in another place.
+    pub fn begin_epoch(&mut self, target: TargetIndex, epoch: BootEpoch) {
         let ost = self.ost(target);
-        ost.life = life;
+        ost.epoch = epoch;
         ost.size_limit = None;
+        ost.unsent_max = None;
     }
 
-    /// The life that the OST lives; zero: none was met yet, so none before it can have had anything.
-    pub fn life_of(&self, target: TargetIndex) -> BootEpoch {
+    /// The boot epoch of the OST; zero: none was met yet, so none before it can have had anything.
+    pub fn boot_epoch_of(&self, target: TargetIndex) -> BootEpoch {
         let ost = self.osts.get(&target);
-        ost.map_or(BootEpoch(0), |ost| ost.life)
+        ost.map_or(BootEpoch(0), |ost| ost.epoch)
     }
 
     /// Everything up to `last_committed` is durable at the OST; each has numbers of its own.
@@ -127,6 +135,27 @@ impl Servers {
     /// The OST was asked for that.
     pub fn learn_size_limit(&mut self, target: TargetIndex, limit: u64) {
         self.ost(target).size_limit = Some(limit);
+    }
+
+    /// What the OST has said last of how many bytes may be unsent, however long ago that is.
+    pub fn unsent_max_known(&self, target: TargetIndex) -> Option<u64> {
+        self.osts.get(&target)?.unsent_max.map(|(_, max)| max)
+    }
+
+    /// How many bytes may be unsent, if the OST has said so lately. With `plenty` that counts for longer.
+    pub fn unsent_max(&self, target: TargetIndex, now: Tick, plenty: u64) -> Option<u64> {
+        let (asked, max) = self.osts.get(&target)?.unsent_max?;
+        let age_max = match max >= plenty {
+            true => PLENTY_AGE_MAX,
+            false => SCARCE_AGE_MAX,
+        };
+        (now.since(asked) < age_max).then_some(max)
+    }
+
+    /// The OST says so, having been asked at `asked`.
+    pub fn learn_unsent_max(&mut self, target: TargetIndex, asked: Tick, max: u64) {
+        let known = &mut self.ost(target).unsent_max;
+        *known = known.filter(|(at, _)| *at > asked).or(Some((asked, max)));
     }
 
     /// What the servers said of space, if they were asked within `age_max`.
@@ -173,45 +202,63 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_before_a_restart_is_not_of_this_life() {
+    fn what_was_asked_before_a_restart_is_not_of_this_boot() {
         let mut servers = Servers::default();
-        assert!(servers.is_of_this_life(mark(0)) && servers.may_report(mark(0)));
+        assert!(servers.is_of_this_boot(mark(0)) && servers.may_report(mark(0)));
         servers.void_answers(5);
-        assert!(!servers.is_of_this_life(mark(4)) && servers.is_of_this_life(mark(5)));
+        assert!(!servers.is_of_this_boot(mark(4)) && servers.is_of_this_boot(mark(5)));
         assert!(servers.may_report(mark(4)), "a restart loses no change");
         servers.void_changes(6);
         assert!(!servers.may_report(mark(5)) && servers.may_report(mark(6)));
         servers.mdt_connected(BootEpoch(3));
         servers.mdt_connected(BootEpoch(2));
-        assert_eq!(servers.mdt_life(), BootEpoch(3));
+        assert_eq!(servers.mdt_epoch(), BootEpoch(3));
     }
 
     #[test]
-    fn each_ost_has_a_life_of_its_own() {
+    fn each_ost_has_an_epoch_of_its_own() {
         let mut servers = Servers::default();
         let asked = |stamp| AskedExtent {
             written: Transno(0),
             stamp,
         };
         servers.void_extents(OST, 5);
-        assert!(!servers.is_of_this_life_of(OST, asked(4)));
-        assert!(servers.is_of_this_life_of(OST, asked(5)));
-        assert!(servers.is_of_this_life_of(TargetIndex(0), asked(0)));
-        servers.begin_life(OST, BootEpoch(2));
-        assert_eq!(servers.life_of(OST), BootEpoch(2));
-        assert_eq!(servers.life_of(TargetIndex(0)), BootEpoch(0));
+        assert!(!servers.is_of_this_boot_of(OST, asked(4)));
+        assert!(servers.is_of_this_boot_of(OST, asked(5)));
+        assert!(servers.is_of_this_boot_of(TargetIndex(0), asked(0)));
+        servers.begin_epoch(OST, BootEpoch(2));
+        assert_eq!(servers.boot_epoch_of(OST), BootEpoch(2));
+        assert_eq!(servers.boot_epoch_of(TargetIndex(0)), BootEpoch(0));
     }
 
     #[test]
-    fn durability_only_grows_and_a_new_life_may_have_another_limit() {
+    fn durability_only_grows_and_a_new_boot_may_have_another_limit() {
         let mut servers = Servers::default();
         assert_eq!(servers.durable(OST), None);
         servers.committed(OST, Transno(7));
         servers.committed(OST, Transno(5));
         servers.learn_size_limit(OST, 100);
-        servers.begin_life(OST, BootEpoch(2));
+        servers.begin_epoch(OST, BootEpoch(2));
         assert_eq!(servers.durable(OST), Some(Transno(7)));
         assert_eq!(servers.size_limit(OST), None);
+    }
+
+    #[test]
+    fn what_an_ost_has_space_for_counts_for_a_while_for_longer_where_that_is_much() {
+        let (mut servers, plenty) = (Servers::default(), 100);
+        assert_eq!(servers.unsent_max(OST, Tick(0), plenty), None);
+        let at = |age: Duration| Tick(5).after(age);
+        servers.learn_unsent_max(OST, Tick(5), 100);
+        servers.learn_unsent_max(OST, Tick(4), 7);
+        assert_eq!(
+            servers.unsent_max(OST, at(SCARCE_AGE_MAX), plenty),
+            Some(100)
+        );
+        assert_eq!(servers.unsent_max(OST, at(PLENTY_AGE_MAX), plenty), None);
+        servers.learn_unsent_max(OST, Tick(5), 99);
+        assert_eq!(servers.unsent_max(OST, Tick(6), plenty), Some(99));
+        assert_eq!(servers.unsent_max(OST, at(SCARCE_AGE_MAX), plenty), None);
+        assert_eq!(servers.unsent_max_known(OST), Some(99));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Everything this mount knows: one state under one lock, which is held for microseconds and never across
 //! a wait.
 
-mod answers;
+pub(crate) mod answers;
+pub(crate) mod births;
 pub(crate) mod bound;
 mod durability;
 mod uses;
@@ -12,13 +13,18 @@ use std::sync::atomic::AtomicU64;
 
 use base::{BootEpoch, Fid, Tick, Timestamp};
 
+use crate::cache::births::Births;
 use crate::cache::file::FileState;
 use crate::cache::handle::HandleId;
 use crate::cache::holder::Holder;
+use crate::cache::inode::Inode;
 use crate::cache::store::Cache;
 use crate::journal::store::Journal;
 use crate::policy::Policies;
-use crate::session::handles::{DirHandle, FileHandle, Handles};
+use crate::session::birth_reporter::BirthReporter;
+use crate::session::dir_handle::DirHandle;
+use crate::session::file_handle::FileHandle;
+use crate::session::handles::Handles;
 use crate::session::locks::Locks;
 use crate::session::servers::Servers;
 
@@ -37,6 +43,10 @@ pub(crate) struct State {
     pub policies: Policies,
     /// What is written down for the next process.
     pub journal: Journal,
+    /// Files that the MDT does not know yet.
+    pub births: Births,
+    /// Who tells the MDT of files that were made here.
+    pub birth_reporter: BirthReporter,
 }
 
 impl State {
@@ -49,18 +59,33 @@ impl State {
             servers: Servers::default(),
             policies: Policies::default(),
             journal: Journal::default(),
+            births: Births::default(),
+            birth_reporter: BirthReporter::default(),
         }
     }
 
     /// The kernel is about to have one more reference to `fid`.
     pub fn refer(&mut self, fid: Fid) {
-        self.cache.inode(fid).lookups += 1;
+        self.cache.inode(fid).refer();
         self.note_lookups(fid);
     }
 
+    /// The kernel has `count` references to `fid` less. Drops the file if nothing needs it.
+    pub fn unrefer(&mut self, fid: Fid, count: u64) {
+        let Some(inode) = self.cache.known_mut(fid) else {
+            return;
+        };
+        inode.unrefer(count);
+        let is_gone = !inode.is_in_kernel();
+        self.note_lookups(fid);
+        if is_gone {
+            self.drop_if_idle(fid);
+        }
+    }
+
     /// Another number of references to `fid` is with the kernel.
-    pub fn note_lookups(&mut self, fid: Fid) {
-        let lookups = self.cache.known(fid).map_or(0, |inode| inode.lookups);
+    fn note_lookups(&mut self, fid: Fid) {
+        let lookups = self.cache.known(fid).map_or(0, Inode::lookups);
         self.journal.note_lookups(fid, lookups);
     }
 
@@ -86,7 +111,7 @@ impl State {
         self.policies.writeback.is_changed(fid, now);
         let file = self.cache.file(fid);
         if let Some(under) = file.locks.exclusive() {
-            let under = (under, self.servers.mdt_life());
+            let under = (under, self.servers.mdt_epoch());
             // The new one is there before the old one goes.
             let record = self.journal.put_change(fid, under, file.change.attrs());
             file.change.keep_record(record);
@@ -135,8 +160,12 @@ impl State {
 
     /// Something was done to the file's bytes, or became durable.
     pub fn note(&mut self, fid: Fid) {
+        // Bytes of a file that the MDT does not know have no right to go to an OST yet.
+        if self.births.is_unborn(fid) {
+            return;
+        }
         if let Some(inode) = self.cache.known(fid)
-            && let Some(file) = &inode.file
+            && let Some(file) = inode.as_file()
         {
             self.policies.writeback.note(fid, inode.ost(), file);
         }
@@ -157,9 +186,9 @@ impl State {
         self.servers.size_limit(self.cache.ost(fid)?)
     }
 
-    /// The life of the file's OST; zero: none was met yet.
-    pub fn life_of(&self, fid: Fid) -> BootEpoch {
+    /// The boot of the file's OST; zero: none was met yet.
+    pub fn boot_epoch_of(&self, fid: Fid) -> BootEpoch {
         let ost = self.cache.ost(fid);
-        ost.map_or(BootEpoch(0), |ost| self.servers.life_of(ost))
+        ost.map_or(BootEpoch(0), |ost| self.servers.boot_epoch_of(ost))
     }
 }

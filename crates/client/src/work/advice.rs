@@ -119,7 +119,7 @@ impl Client {
         let (_, window) = self.sequence_window();
         let mut state = self.lock();
         let open = state.handles.dir(handle).ok_or(FsError::BadHandle)?;
-        let (dir, now) = (open.fid, state.locks.now());
+        let (dir, now) = (open.fid(), state.locks.now());
         if state.handles.fetches_tree(handle) {
             return Ok(Heard::UnderWay);
         }
@@ -145,7 +145,7 @@ impl Client {
         let params = &self.0.params;
         let is_off = params.statahead_max() == 0 || params.statahead_tree_max() == 0;
         let mut state = self.lock();
-        let dir = state.handles.dir(handle).ok_or(FsError::BadHandle)?.fid;
+        let dir = state.handles.dir(handle).ok_or(FsError::BadHandle)?.fid();
         let fetches = state.handles.fetches_tree(handle);
         if fetches || state.policies.sequences.is_under_way_for(handle) {
             return Ok(Heard::UnderWay);

@@ -7,8 +7,8 @@ use base::{Fid, FsError, Name};
 use rpc::Urgency;
 use wire::mdt::{Reply, Request};
 
+use crate::cache::cached_attr::Covered;
 use crate::cache::handle::HandleId;
-use crate::cache::inode::Covered;
 use crate::cache::stamps::Mark;
 use crate::calls::lookup::{Cached, cached};
 use crate::executor::{Oneshot, spawn};
@@ -190,7 +190,7 @@ impl Client {
 
     fn found_in_cache(&self, dir: Fid, name: &Name) -> Option<Fid> {
         let state = self.lock();
-        let named = state.cache.known(dir)?.directory.as_ref()?.get(name)?;
+        let named = state.cache.directory_of(dir)?.get(name)?;
         state.attr_valid(named.fid).then_some(named.fid)
     }
 
@@ -225,7 +225,7 @@ impl Client {
         if window == 0 || batch_max < 2 {
             return None;
         }
-        let directory = state.cache.known(dir)?.directory.as_ref()?;
+        let directory = state.cache.directory_of(dir)?;
         let ahead = directory.after(cookie.saturating_sub(1)).0;
         let names: Vec<Name> = ahead
             .filter(|(_, entry)| entry.name == *name || is_worth_asking(&state, entry.fid))
@@ -265,6 +265,7 @@ impl Client {
     /// What each of the names leads to, asked in one message.
     pub(crate) async fn ask_names(&self, mark: Mark, names: &[Name]) -> Vec<Result<Fid, FsError>> {
         let shared = &self.0;
+        self.report_births_first(&[mark.dir]).await;
         bump(&shared.stats.statahead_batches);
         let counter = &shared.stats.statahead_entries;
         counter.fetch_add(names.len() as u64, Ordering::Relaxed);
@@ -294,8 +295,8 @@ fn is_worth_asking(state: &State, fid: Fid) -> bool {
 
 /// Others write to the file: it has to be asked for when it is wanted, each time.
 fn is_refused(state: &State, fid: Fid) -> bool {
-    let inode = state.cache.known(fid);
-    inode.is_some_and(|inode| matches!(inode.covered, Covered::Refused | Covered::Mode))
+    let covered = state.cache.known(fid).map(|inode| inode.attrs.covered());
+    matches!(covered, Some(Covered::Refused | Covered::Mode))
 }
 
 /// The walk that a question about `name` belongs to.
@@ -307,6 +308,6 @@ fn walk_of(state: &State, dir: Fid, name: &Name) -> Option<HandleId> {
 }
 
 fn cookie_of(state: &State, dir: Fid, name: &Name) -> Option<u64> {
-    let named = state.cache.known(dir)?.directory.as_ref()?.get(name)?;
+    let named = state.cache.directory_of(dir)?.get(name)?;
     (named.cookie != 0).then_some(named.cookie)
 }

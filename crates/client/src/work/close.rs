@@ -9,7 +9,6 @@ use rpc::Urgency;
 use wire::mdt::{OpenHandle, OpenIntent, Reply, Request, SetAttr, SizeUpdate};
 
 use crate::cache::file::FileState;
-use crate::cache::inode::Covered;
 use crate::cache::stamps::Mark;
 use crate::calls::attributes::changed_here;
 use crate::calls::open::READING;
@@ -140,7 +139,7 @@ impl Client {
 
     /// Files to close of which the kernel has pages that were read under the EX lock. Until it has
     /// forgotten them reads go on under that lock: their pages are locked in the kernel, and the
-    /// forgetting waits for those (hazard 6).
+    /// forgetting waits for those.
     fn take_pages_to_forget(&self) -> Vec<(Fid, LockHandle)> {
         let mut state = self.lock();
         to_look_at(&mut state)
@@ -229,10 +228,10 @@ impl Client {
             Err(error) => {
                 match error {
                     // It has restarted.
-                    FsError::BadHandle => tracing::debug!("{fid} was open in an earlier life"),
+                    FsError::BadHandle => tracing::debug!("{fid} was open in an earlier boot"),
                     _ => tracing::warn!("{fid}: the MDT did not take the close: {error}"),
                 }
-                state.cache.inode(fid).covered = Covered::No;
+                state.cache.inode(fid).attrs.cover_lost();
                 // It did not take the lock either.
                 if let Some(handle) = exclusive {
                     self.cancel(handle);
@@ -264,9 +263,9 @@ impl Client {
         let (client, mark) = (self.clone(), closing.mark);
         let until_acknowledged = (closing.remembered, closing.pending_updates);
         spawn(async move {
-            let told = client.report_old_changes(fid, change, mark).await;
+            let reported = client.report_old_changes(fid, change, mark).await;
             // A file that is gone with its last name and use has no attributes to lose.
-            if let Err(error) = told
+            if let Err(error) = reported
                 && error != FsError::Stale
             {
                 tracing::warn!("{fid}: what was changed before it was closed is lost: {error}");
@@ -301,6 +300,10 @@ impl Client {
     pub(crate) async fn report_changes(&self, fid: Fid) -> Result<(), FsError> {
         let (changes, _pin) = {
             let mut state = self.lock();
+            // It goes with the word that there is such a file.
+            if state.births.is_unborn(fid) {
+                return Ok(());
+            }
             let file = state.cache.file_known(fid);
             let Some(under) = file.and_then(|file| file.has_changes_to_report()) else {
                 return Ok(());
@@ -379,7 +382,7 @@ impl Client {
                 state.cache.file(fid).errors.add(FsError::Io);
                 Ok(())
             }
-            told => told,
+            result => result,
         }
     }
 
@@ -423,28 +426,19 @@ fn to_look_at(state: &mut State) -> Vec<Fid> {
 }
 
 fn is_settled(state: &State, fid: Fid) -> bool {
-    let file = state
-        .cache
-        .known(fid)
-        .and_then(|inode| inode.file.as_deref());
+    let file = state.cache.file_of(fid);
     file.is_some_and(FileState::is_settled)
 }
 
 /// It can be closed.
 fn is_due(state: &State, fid: Fid) -> bool {
-    let file = state
-        .cache
-        .known(fid)
-        .and_then(|inode| inode.file.as_deref());
+    let file = state.cache.file_of(fid);
     file.is_some_and(|file| is_ready(file) && !has_pages(file))
 }
 
 /// Its size is known here, or was asked for in vain.
 fn knows_what_to_report(state: &State, fid: Fid) -> bool {
-    let file = state
-        .cache
-        .known(fid)
-        .and_then(|inode| inode.file.as_deref());
+    let file = state.cache.file_of(fid);
     file.is_some_and(|file| file.registration.was_size_asked())
         || state.size_to_report(fid, true).is_some()
 }

@@ -7,10 +7,10 @@ use rpc::Urgency;
 use wire::ost::{Request, UNDER_MDT};
 
 use crate::executor::spawn;
-use crate::journal::shape::Shape;
 use crate::session::client::Client;
 use crate::session::cluster::object_of;
 use crate::session::state::State;
+use wire::shape::Shape;
 
 /// A cut that the OST is asked for.
 struct Begun {
@@ -73,7 +73,7 @@ impl Client {
         let mut state = self.lock();
         let file = state.cache.file(fid);
         match done {
-            // Its next life is asked for it again, as for all that the OST may have lost.
+            // Its next boot is asked for it again, as for all that the OST may have lost.
             _ if file.durability.restarts() != begun.restarts => {}
             Ok((attr, transno)) => {
                 file.sent(transno);
@@ -112,7 +112,7 @@ impl Client {
         let (shape, now) = (Shape::Size(end), self.0.clock.now());
         let mtime = state.cache.content_time(fid, now);
         let remembered = state.journal.put_resize(fid, (shape, true), ticket, mtime);
-        let life: BootEpoch = state.life_of(fid);
+        let epoch: BootEpoch = state.boot_epoch_of(fid);
         let file = state.cache.file(fid);
         file.content_changed(mtime);
         file.resizes.begin_cut();
@@ -120,7 +120,7 @@ impl Client {
         Some(Begun {
             target,
             id: file.resizes.begin(shape, ticket, remembered.flatten()),
-            request: shape.request(object_of(fid), (ticket, mtime), (under, life)),
+            request: shape.request(object_of(fid), (ticket, mtime), (under, epoch)),
             restarts: file.durability.restarts(),
             is_remembered,
         })

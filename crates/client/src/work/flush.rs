@@ -31,6 +31,8 @@ struct Sent {
     out: WriteOut,
     /// How often its OST had restarted then.
     restarts: u32,
+    /// The right that it was sent with.
+    ticket: WriteTicket,
     /// The lock that stays until it is answered; one that is being given back waits by itself.
     under: Option<(Holder, LockHandle)>,
 }
@@ -75,7 +77,7 @@ impl WriteFrame {
             .map(|(_, handle)| handle)
             .or_else(|| state.locks.extent_even_revoked(fid, Mode::PW, range))
             .unwrap_or(LockHandle(0));
-        let life = state.life_of(fid);
+        let epoch = state.boot_epoch_of(fid);
         let file = state.cache.file(fid);
         file.durability.begin_write();
         let under = if file.locks.is_exclusive() {
@@ -90,7 +92,7 @@ impl WriteFrame {
             ticket,
             mtime: file.object.mtime(),
             under,
-            boot_epoch: life,
+            boot_epoch: epoch,
         });
         self.bulk.append(std::mem::take(&mut out.bytes));
         let restarts = file.durability.restarts();
@@ -98,6 +100,7 @@ impl WriteFrame {
             fid,
             out,
             restarts,
+            ticket,
             under: used,
         });
     }
@@ -107,6 +110,7 @@ impl Client {
     /// Sends all dirty bytes of `range` and waits until the OST has them and all that was on its
     /// way before.
     pub(crate) async fn write_out(&self, fid: Fid, range: ByteRange) {
+        self.report_births_first(&[fid]).await;
         self.write_out_some(vec![fid], range).await;
     }
 
@@ -192,6 +196,7 @@ impl Client {
         range: ByteRange,
         is_needed: impl Fn(&mut State) -> bool,
     ) -> Result<(), FsError> {
+        self.report_births_first(&[fid]).await;
         loop {
             let before = self.restarts(fid);
             // The last bytes and the wish that all be durable go in one frame.
@@ -244,6 +249,18 @@ impl Client {
         }
     }
 
+    /// Sends all that is dirty of an OST, and waits for it.
+    pub(crate) async fn write_out_of(&self, target: TargetIndex) {
+        let files: BTreeSet<Fid> = {
+            let state = self.lock();
+            let writeback = &state.policies.writeback;
+            let of = |ost| writeback.unwritten_since(ost, Tick(u64::MAX));
+            of(Some(target)).chain(of(None)).collect()
+        };
+        let files = Vec::from_iter(files);
+        self.write_out_files(&files).await;
+    }
+
     /// Sends everything dirty and waits for it.
     pub(crate) async fn write_out_all(&self) {
         // What has bytes to send, and what has lost a change of its size.
@@ -254,6 +271,9 @@ impl Client {
 
     /// Sends what is old, or all if there is much of it.
     pub(crate) fn start_flushing(&self) {
+        if self.lock().births.len() > 0 {
+            self.start_reporting_births();
+        }
         self.flush_some(Duration::ZERO);
     }
 
@@ -301,6 +321,7 @@ impl Client {
             bulk,
         } = frame;
         let (shared, writes) = (&self.0, sent.len());
+        let asked = shared.clock.tick();
         let answer = shared
             .cluster
             .ost_batch(&shared.stats, target, &requests, bulk, Urgency::Urgent)
@@ -316,7 +337,11 @@ impl Client {
         };
         let mut state = self.lock();
         for (index, sent) in sent.into_iter().enumerate() {
-            if written(&mut state, sent, reply_to(index), transno) != Sending::Over {
+            let reply = reply_to(index);
+            if let Some(max) = unsent_max(&reply) {
+                state.servers.learn_unsent_max(target, asked, max);
+            }
+            if written(&mut state, sent, reply, transno) != Sending::Over {
                 end = FrameEnd::Other;
             }
         }
@@ -344,6 +369,15 @@ enum Sending {
     Cut,
 }
 
+/// How much may be unsent, as the OST says with the answer to a write.
+fn unsent_max(reply: &Result<Reply, FsError>) -> Option<u64> {
+    match reply {
+        Ok(Reply::Written { unsent_max, .. }) => Some(*unsent_max),
+        Err(FsError::NoSpace) => Some(0),
+        _ => None,
+    }
+}
+
 /// An answer to one write.
 fn written(
     state: &mut State,
@@ -355,13 +389,14 @@ fn written(
         fid,
         out,
         restarts,
+        ticket,
         under,
     } = sent;
     if let Some(under) = under {
         state.locks.unused(under);
     }
     let attr = match reply {
-        Ok(Reply::Written { attr }) => Ok(attr),
+        Ok(Reply::Written { attr, .. }) => Ok(attr),
         Ok(_) => Err(FsError::Io),
         Err(error) => Err(error),
     };
@@ -370,8 +405,12 @@ fn written(
         file.waiters.wake_all();
         let is_again = match attr {
             Err(FsError::TryAgain) => true,
-            // The lock it was sent under is of the OST's old life.
-            Err(FsError::Stale) => file.durability.restarts() != restarts,
+            // The lock it was sent under is of the OST's old boot; or the ticket is of the MDT's, and a write
+            // with the next one has overtaken it.
+            Err(FsError::Stale) => {
+                file.durability.restarts() != restarts || file.registration.ticket() != Some(ticket)
+            }
+            Err(FsError::NoSpace) => file.pages.has_no_space(out.id),
             _ => false,
         };
         match attr {

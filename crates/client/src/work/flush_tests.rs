@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use wire::mdt::OpenHandle;
 use wire::ost::ExtentGrant;
 
 use super::*;
 use crate::cache::registration::WriteOpen;
+use crate::cache::write_size::BYTES_MIN;
 use crate::journal::failures::Reported;
 use crate::rig::attr_at;
 use crate::session::locks::Locks;
@@ -28,16 +30,32 @@ impl Written {
         Written { state, reported }
     }
 
+    /// The MDT has it open for writing, with this ticket.
+    fn opened(&mut self, open_epoch: u64) {
+        let ticket = WriteTicket {
+            open_epoch,
+            ..WriteTicket::default()
+        };
+        let open = WriteOpen {
+            handle: OpenHandle(open_epoch),
+            ticket,
+        };
+        let registration = &mut self.state.cache.file(FILE).registration;
+        registration.register_writers(open);
+    }
+
     /// Sends `range`.
     fn send(&mut self, range: ByteRange) -> Sent {
-        let file = self.state.cache.file(FILE);
-        let mut outs = file.pages.take_dirty(range, range.len(), 1);
+        let take = |file: &mut FileState| file.pages.take_dirty(range, range.len(), 1);
+        let mut outs = self.state.with_pages(FILE, take);
         assert_eq!(outs.len(), 1);
+        let file = self.state.cache.file(FILE);
         file.durability.begin_write();
         Sent {
             fid: FILE,
             out: outs.remove(0),
             restarts: file.durability.restarts(),
+            ticket: file.registration.ticket().unwrap_or_default(),
             under: None,
         }
     }
@@ -91,6 +109,21 @@ fn who_opens_after_an_eviction_was_told_is_not_told_of_a_late_answer() {
     assert_eq!(file.sync(), Ok(()));
 }
 
+/// The MDT restarted while it was on its way, and the OST refuses older tickets than the file's newest.
+#[test]
+fn a_write_that_one_with_the_next_ticket_overtook_is_sent_again() {
+    let mut file = Written::new(b"four");
+    file.opened(1);
+    let overtaken = file.send(ByteRange::new(0, 2));
+    file.state.cache.file(FILE).registration.lose_writers();
+    file.opened(2);
+    file.answered(overtaken, FsError::Stale);
+    assert_eq!(file.sync(), Ok(()));
+    let again = file.send(ByteRange::new(0, 2));
+    file.answered(again, FsError::Stale);
+    assert_eq!(file.sync(), Err(FsError::Io), "once");
+}
+
 #[test]
 fn what_is_written_after_an_eviction_and_fails_is_told() {
     let mut file = Written::new(b"four");
@@ -134,13 +167,46 @@ fn a_write_of_which_a_part_was_cut_off_fails() {
     assert_eq!(file.sync(), Err(FsError::NoSpace));
 }
 
+/// And it takes few requests to find out.
+#[test]
+fn of_a_file_that_an_ost_has_no_space_for_it_gets_what_fits() {
+    const LEN: u64 = 3 * BULK_BYTES_MAX as u64;
+    for room in [0, 5_000, BULK_BYTES_MAX as u64 + 3_456_789, LEN - 1, LEN] {
+        let mut file = Written::new(&vec![1; LEN as usize]);
+        let (mut end, mut refused) = (0, 0);
+        while file.sync().is_ok() && end < LEN {
+            let sent = file.send(ByteRange::ALL);
+            let len = sent.out.bytes.len() as u64;
+            assert_eq!(sent.out.offset, end, "in order");
+            if end + len > room {
+                refused += 1;
+                file.answered(sent, FsError::NoSpace);
+            } else {
+                end += len;
+                let attr = ObjectAttr::default();
+                let answer = Ok(Reply::Written {
+                    attr,
+                    unsent_max: 0,
+                });
+                written(&mut file.state, sent, answer, Transno(end));
+            }
+        }
+        assert!(
+            end <= room && room < end + BYTES_MIN || end == LEN,
+            "{end} of {room}"
+        );
+        assert!(refused < 16, "{refused} for {room}");
+    }
+}
+
 #[test]
 fn what_another_ost_made_durable_says_nothing_of_this_files_bytes() {
     const HERE: TargetIndex = TargetIndex(1);
     let mut file = Written::new(b"four");
-    file.state.cache.inode(FILE).take(attr_at(HERE));
+    file.state.cache.inode(FILE).attrs.take(attr_at(HERE));
     let sent = file.send(ByteRange::new(0, 4));
     let answer = Reply::Written {
+        unsent_max: 0,
         attr: ObjectAttr::default(),
     };
     written(&mut file.state, sent, Ok(answer), Transno(5));
@@ -164,13 +230,23 @@ fn what_another_ost_made_durable_says_nothing_of_this_files_bytes() {
 #[test]
 fn what_is_durable_before_its_answer_is_looked_at_is_durable() {
     let mut file = Written::new(b"four");
-    file.state.cache.inode(FILE).take(attr_at(TargetIndex(1)));
+    file.state
+        .cache
+        .inode(FILE)
+        .attrs
+        .take(attr_at(TargetIndex(1)));
     let sent = file.send(ByteRange::new(0, 4));
     file.state.committed(TargetIndex(1), Transno(5));
     file.state.committed(TargetIndex(1), Transno(4));
     let answer = |transno| {
         let attr = ObjectAttr::default();
-        (Ok(Reply::Written { attr }), Transno(transno))
+        (
+            Ok(Reply::Written {
+                attr,
+                unsent_max: 0,
+            }),
+            Transno(transno),
+        )
     };
     let (reply, transno) = answer(5);
     written(&mut file.state, sent, reply, transno);
@@ -194,10 +270,13 @@ fn what_is_durable_before_its_answer_is_looked_at_is_durable() {
 fn of_a_file_written_without_an_end_only_what_is_not_durable_is_kept() {
     const HERE: TargetIndex = TargetIndex(1);
     let mut file = Written::new(b"four");
-    file.state.cache.inode(FILE).take(attr_at(HERE));
+    file.state.cache.inode(FILE).attrs.take(attr_at(HERE));
     let answer = || {
         let attr = ObjectAttr::default();
-        Ok(Reply::Written { attr })
+        Ok(Reply::Written {
+            attr,
+            unsent_max: 0,
+        })
     };
     for (transno, start) in [(5, 0), (6, 1), (7, 2)] {
         let sent = file.send(ByteRange::new(start, start + 1));
@@ -227,13 +306,20 @@ fn of_a_file_written_without_an_end_only_what_is_not_durable_is_kept() {
 fn what_is_not_durable_when_an_eviction_comes_may_be_lost() {
     for (durable, lost) in [(4, true), (5, false)] {
         let mut file = Written::new(b"four");
-        file.state.cache.inode(FILE).take(attr_at(TargetIndex(1)));
+        file.state
+            .cache
+            .inode(FILE)
+            .attrs
+            .take(attr_at(TargetIndex(1)));
         let sent = file.send(ByteRange::new(0, 4));
         let attr = ObjectAttr::default();
         written(
             &mut file.state,
             sent,
-            Ok(Reply::Written { attr }),
+            Ok(Reply::Written {
+                attr,
+                unsent_max: 0,
+            }),
             Transno(5),
         );
         file.state.committed(TargetIndex(1), Transno(durable));
@@ -291,7 +377,7 @@ fn many_dirty() -> State {
     let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
     for number in 0..MANY {
         let (fid, since) = (Fid(number), Tick(0).after(Duration::from_secs(number)));
-        state.cache.inode(fid).take(attr_at(HOME));
+        state.cache.inode(fid).attrs.take(attr_at(HOME));
         let registration = &mut state.cache.file(fid).registration;
         registration.register_writers(WriteOpen {
             handle: wire::mdt::OpenHandle(1),

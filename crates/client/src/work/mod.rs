@@ -2,6 +2,7 @@
 
 pub(crate) mod advice;
 mod batch;
+mod births;
 pub(crate) mod close;
 mod cut;
 pub(crate) mod flush;
@@ -12,5 +13,6 @@ pub(crate) mod reports;
 pub(crate) mod resizes;
 mod room;
 mod sizing;
+pub(crate) mod through;
 pub(crate) mod walking;
 pub(crate) mod write_errors;

@@ -107,10 +107,7 @@ impl Client {
 
 /// What is known and covered of a directory's list.
 fn extent(state: &State, dir: Fid) -> Extent {
-    let directory = state
-        .cache
-        .known(dir)
-        .and_then(|inode| inode.directory.as_ref());
+    let directory = state.cache.directory_of(dir);
     let held = state.locks.holds(dir, Bits::LIST.union(Bits::NAMES));
     match directory.filter(|_| held) {
         Some(directory) => Extent {

@@ -1,5 +1,5 @@
-//! An update of a file that the MDT has not acknowledged yet: a change made under its EX lock, or the file's
-//! registration after a restart. Until then the newest state may be here, or at the MDT.
+//! An update of a file that the MDT has not acknowledged yet: a change under its EX lock, or the registration
+//! after a restart. Until then the newest state may be here, or at the MDT.
 
 use base::{BootEpoch, Fid};
 use wire::mdt::Request;
@@ -50,31 +50,31 @@ impl Drop for PendingUpdate {
 impl State {
     /// Some, once, when the MDT has acknowledged every update that it waits for.
     pub fn all_acknowledged(&mut self) -> Option<AllAcknowledged> {
-        let (hold, life) = (
+        let (hold, epoch) = (
             self.policies.pending_updates.all_acknowledged()?,
-            self.servers.mdt_life(),
+            self.servers.mdt_epoch(),
         );
-        Some(AllAcknowledged { hold, life })
+        Some(AllAcknowledged { hold, epoch })
     }
 }
 
-/// The MDT has acknowledged every update of its boots before `life`.
+/// The MDT has acknowledged every update of its boots before `epoch`.
 #[must_use]
 pub(crate) struct AllAcknowledged {
     hold: u64,
-    life: BootEpoch,
+    epoch: BootEpoch,
 }
 
 impl AllAcknowledged {
     /// Lets the ready message go, and sends a `Join`: the MDT may already have had the ready message.
     pub fn report(self, client: &Client) {
-        let AllAcknowledged { hold, life } = self;
+        let AllAcknowledged { hold, epoch } = self;
         client.0.cluster.mdt.release_ready(hold);
         let client = client.clone();
         spawn(async move {
             if let Err(error) = client
                 .0
-                .mdt_urgent(Request::Join { boot_epoch: life })
+                .mdt_urgent(Request::Join { boot_epoch: epoch })
                 .await
             {
                 // It restarted once more, or evicted this client, and everything is reported anew.

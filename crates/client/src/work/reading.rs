@@ -135,7 +135,7 @@ impl Client {
         let batches = {
             let mut state = self.lock();
             let untouched = |state: &State, fid: Fid| {
-                let file = state.cache.known(fid).and_then(|inode| inode.file.as_ref());
+                let file = state.cache.file_of(fid);
                 file.is_none_or(|file| !file.opens.is_written() && file.pages.cached_bytes() == 0)
             };
             let wanted = fids.iter().filter(|fid| untouched(&state, **fid));
@@ -275,7 +275,7 @@ fn spot_of(state: &State, fid: Fid) -> Option<Spot> {
     if !is_listed(state, dir) {
         return None;
     }
-    let directory = state.cache.known(dir)?.directory.as_ref()?;
+    let directory = state.cache.directory_of(dir)?;
     let find = |after: u64, count: usize| {
         let mut entries = directory.after(after).0.take(count);
         let (cookie, _) = entries.find(|(_, entry)| entry.fid == fid)?;
@@ -293,10 +293,7 @@ fn spot_of(state: &State, fid: Fid) -> Option<Spot> {
 
 /// The directory is looked through for a file, and for the order it is in.
 fn is_looked_through(state: &State, dir: Fid) -> bool {
-    let known = state
-        .cache
-        .known(dir)
-        .and_then(|inode| inode.directory.as_ref());
+    let known = state.cache.directory_of(dir);
     let entries = known.map_or(u64::MAX, |directory| directory.listed());
     entries <= SEARCH_MAX || (entries <= SORT_MAX && state.policies.files.may_be_in_order(dir))
 }
@@ -315,7 +312,7 @@ fn turn(state: &mut State, path: &[Spot]) -> Option<StreamId> {
 }
 
 fn gaps_after(state: &State, recent: Spot, here: Spot) -> Option<Gaps> {
-    let directory = state.cache.known(here.dir)?.directory.as_ref()?;
+    let directory = state.cache.directory_of(here.dir)?;
     let thoroughly = is_looked_through(state, here.dir);
     let between = (recent.cookie, here.cookie);
     let gaps = Gaps::between(directory, between, thoroughly, |fid| {
@@ -326,10 +323,8 @@ fn gaps_after(state: &State, recent: Spot, here: Spot) -> Option<Gaps> {
 
 /// Nobody has opened or fetched it.
 fn is_untouched(state: &State, fid: Fid) -> bool {
-    state
-        .cache
-        .known(fid)
-        .is_some_and(|inode| inode.file.is_none())
+    let inode = state.cache.known(fid);
+    inode.is_some_and(|inode| inode.as_file().is_none())
 }
 
 /// The same with the directories above, outermost first.
@@ -350,11 +345,8 @@ fn next_files(state: &State, at: &mut Vec<Cursor>, order: Order, room: u64) -> V
         let Some(cursor) = at.last_mut().filter(|_| bytes < room) else {
             break;
         };
-        let known = state
-            .cache
-            .known(cursor.dir)
-            .filter(|_| is_listed(state, cursor.dir));
-        let Some(directory) = known.and_then(|inode| inode.directory.as_ref()) else {
+        let known = state.cache.directory_of(cursor.dir);
+        let Some(directory) = known.filter(|_| is_listed(state, cursor.dir)) else {
             break;
         };
         let next = cursor.next(directory, order);

@@ -63,12 +63,12 @@ impl Client {
     async fn redo_next(&self, target: TargetIndex, fid: Fid) -> bool {
         let (next, begun, request) = {
             let mut state = self.lock();
-            let life = state.life_of(fid);
+            let epoch = state.boot_epoch_of(fid);
             let file = state.cache.file(fid);
             let Some(next) = file.resizes.next_lost() else {
                 return false;
             };
-            let (right, no_lock) = ((next.ticket, file.object.mtime()), (LockHandle(0), life));
+            let (right, no_lock) = ((next.ticket, file.object.mtime()), (LockHandle(0), epoch));
             let request = next.shape.request(object_of(fid), right, no_lock);
             (next.id, file.durability.restarts(), request)
         };

@@ -5,8 +5,8 @@
 use crate::session::client::Client;
 
 impl Client {
-    /// Waits until there is room for more. `write_back`: a page that the kernel writes back and
-    /// others may wait for, so what cannot be sent for want of a ticket is not waited for.
+    /// Waits until there is room for more. With `write_back` (the kernel writes a page back, for which others
+    /// may wait) it does not wait for bytes that lack a ticket and cannot be sent.
     pub(crate) async fn wait_for_room(&self, write_back: bool) {
         let params = &self.0.params;
         loop {

@@ -78,8 +78,8 @@ impl Client {
         if state.policies.sizes.is_idle(dir) {
             return;
         }
-        let told = page.entries.iter().filter(|entry| entry.entry.is_some());
-        told.for_each(|entry| self.size_used(state, entry.fid));
+        let covered = page.entries.iter().filter(|entry| entry.entry.is_some());
+        covered.for_each(|entry| self.size_used(state, entry.fid));
     }
 
     /// Files whose sizes are asked for ahead, at first and at most. `None`: none are.
@@ -150,10 +150,7 @@ struct Chosen {
 /// Files of which nothing is here, with no more for each OST than it is to be asked for at once.
 fn choose(state: &State, ask: &Ask) -> Chosen {
     let (mut files, mut to) = (Vec::new(), ask.after);
-    let directory = state
-        .cache
-        .known(ask.dir)
-        .and_then(|inode| inode.directory.as_ref());
+    let directory = state.cache.directory_of(ask.dir);
     let listed = directory
         .into_iter()
         .flat_map(|d| d.sizeless_after(ask.after));
@@ -188,11 +185,11 @@ fn choose(state: &State, ask: &Ask) -> Chosen {
 /// The OST that knows the size of `fid`, if nobody here does.
 fn target_without_size(state: &State, dir: Fid, fid: Fid) -> Option<TargetIndex> {
     let inode = state.cache.known(fid).filter(|inode| inode.dir() == dir)?;
-    let untouched = inode.file.as_ref().is_none_or(|file| {
+    let untouched = inode.as_file().is_none_or(|file| {
         let asked = matches!(file.fetches.ahead(), Ahead::Coming | Ahead::Refused);
         file.is_idle() && file.pages.cached_bytes() == 0 && !asked
     });
-    let attr = inode.attr.as_ref()?;
+    let attr = inode.attrs.known()?;
     let sizeless = attr.kind == FileKind::Regular && attr.size_state == SizeState::Ask;
     let target = attr.layout.stripes.first().copied();
     target.filter(|_| untouched && sizeless && !state.locks.has_extents(fid))
@@ -201,7 +198,7 @@ fn target_without_size(state: &State, dir: Fid, fid: Fid) -> Option<TargetIndex>
 /// Where the list has a file whose size the MDT did not know: soon after the one wanted last, or
 /// among the first `search`.
 fn cookie_of(state: &State, dir: Fid, fid: Fid, search: usize) -> Option<u64> {
-    let directory = state.cache.known(dir)?.directory.as_ref()?;
+    let directory = state.cache.directory_of(dir)?;
     let find = |after: u64, count: usize| {
         let mut files = directory.sizeless_after(after).take(count);
         files.find(|(_, other)| *other == fid)

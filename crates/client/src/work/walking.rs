@@ -40,9 +40,9 @@ impl Client {
     /// The list of `dir` is read from its start. What to fetch meanwhile.
     pub(crate) fn step_through(&self, state: &mut State, dir: Fid) -> Option<Stretch> {
         let inode = state.cache.known_mut(dir)?;
-        let (parent, links) = (inode.dir(), inode.attr.as_ref().map(|attr| attr.nlink));
-        let directory = inode.directory.as_mut()?;
-        let (walk, entries) = (directory.ahead.take()?, directory.listed());
+        let (parent, links) = (inode.dir(), inode.attrs.known().map(|attr| attr.nlink));
+        let directory = inode.directory_known()?;
+        let (walk, entries) = (directory.prefetch.reading_begins()?, directory.listed());
         bump(&self.0.stats.statahead_tree_hit);
         let visit = Visit {
             dir,
@@ -64,7 +64,7 @@ impl Client {
         if !state.policies.trees.lists(dir) {
             return None;
         }
-        let directory = state.cache.known(dir)?.directory.as_ref()?;
+        let directory = state.cache.directory_of(dir)?;
         let behind = directory.after(page.entries.last()?.cookie).0;
         // More than that is enough for any walk.
         let most = WALK_BYTES_MAX as u64 / ENTRY_BYTES + 1;
@@ -93,14 +93,14 @@ impl Client {
         if beyond.is_none() {
             return self.fetch_stretch(needed).await;
         }
-        let (client, (done, told)) = (self.clone(), oneshot());
+        let (client, (done, has_come)) = (self.clone(), oneshot());
         spawn(async move {
             client.fetch_stretch(needed).await;
             done.send(());
         });
         // Spawned behind the first it is sent behind it.
         self.start_stretch(beyond);
-        told.await;
+        has_come.await;
     }
 
     /// Fetches a stretch and keeps it.
@@ -176,7 +176,7 @@ impl Client {
         }
         for (fid, target) in targets {
             if let Some(link) = self.lock().cache.known_mut(fid) {
-                link.set_target(target.into());
+                link.learn_target(target.into());
             }
         }
         Ok(TreePart {
@@ -199,10 +199,10 @@ impl Client {
         let mut state = self.lock();
         let directory = state.cache.inode(dir).directory();
         if from == 0 {
-            directory.ahead = walk;
+            directory.prefetch.list_came(walk);
         }
         // Where the first page is being read already, the others are no longer ahead.
-        let is_ahead = walk.is_none() || directory.ahead.is_some();
+        let is_ahead = walk.is_none() || directory.prefetch.is_unread();
         Some(if is_ahead { count } else { 0 })
     }
 
@@ -218,10 +218,7 @@ impl Client {
 
 /// The whole list of the directory is known and covered.
 pub(crate) fn is_listed(state: &State, dir: Fid) -> bool {
-    let directory = state
-        .cache
-        .known(dir)
-        .and_then(|inode| inode.directory.as_ref());
+    let directory = state.cache.directory_of(dir);
     directory.is_some_and(|directory| directory.is_complete())
         && state.locks.holds(dir, Bits::LIST.union(Bits::NAMES))
 }
@@ -259,7 +256,7 @@ pub(crate) fn place(state: &State, dir: Fid, cookie: u64) -> Option<Place> {
 
 /// The cookie of a directory in its parent's list, and in which order it is the first there.
 fn find(state: &State, parent: Fid, dir: Fid) -> Option<(u64, Option<WalkOrder>)> {
-    let directory = state.cache.known(parent)?.directory.as_ref()?;
+    let directory = state.cache.directory_of(parent)?;
     match directory.listed() <= SEARCH_MAX {
         true => directory.find_subdirectory(dir),
         false => None,

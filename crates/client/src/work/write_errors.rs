@@ -5,12 +5,11 @@ use std::fmt;
 
 use base::FsError;
 
+use crate::executor::{AT_ONCE, each_of};
 use crate::session::client::Client;
 
 /// Write errors reported with their paths. Of further ones the report gives the number.
 const REPORTED_MAX: usize = 3;
-/// Write errors whose files are looked up, to leave out those that were removed.
-const ASKED_MAX: usize = 16;
 
 /// Why not everything of a mount is durable.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -74,8 +73,8 @@ impl fmt::Display for Unwritten {
 impl std::error::Error for Unwritten {}
 
 impl Client {
-    /// Everything done on this mount is durable when this returns; or it is told what is not, and of
-    /// which files something is lost of which nobody was told yet.
+    /// Makes everything done on this mount durable. `Err`: what is not durable, and the files with losses
+    /// that were not reported yet.
     pub async fn sync_or_tell(&self) -> Result<(), Unwritten> {
         let synced = self.sync().await;
         self.report_write_errors(synced).await
@@ -92,8 +91,14 @@ impl Client {
             named: Vec::new(),
             lost: write_errors.len(),
         };
-        for (fid, error) in write_errors.files.into_iter().take(ASKED_MAX) {
-            match self.path_of(fid).await {
+        let files = Vec::from_iter(write_errors.files);
+        let mut asked = each_of(files, AT_ONCE, |(fid, error)| async move {
+            (fid, error, self.path_of(fid).await)
+        })
+        .await;
+        asked.sort_by_key(|(fid, ..)| *fid);
+        for (fid, error, path) in asked {
+            match path {
                 // Nobody misses what was in a file that is gone.
                 Err(FsError::NotFound | FsError::Stale) => unwritten.lost -= 1,
                 Ok(path) if unwritten.named.len() < REPORTED_MAX => {

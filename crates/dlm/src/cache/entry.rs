@@ -2,8 +2,8 @@
 
 use base::{LockHandle, Tick};
 
-use super::Reason;
 use super::lease::LeaseView;
+use super::message::Reason;
 use crate::bits::Bits;
 use crate::lock::{Cover, Grant, Keep, ResourceId};
 use crate::mode::{Mode, ModeSet};

@@ -1,12 +1,10 @@
-//! Which entries a lease covers, as its holder knows it.
-//!
-//! Callbacks, replies and bulk pages overtake each other. An entry may be used only if it was read
-//! at or after the last change of it that we heard of, and has not been withdrawn since.
+//! The entries that a lease covers, as its holder knows them (docs/locks.md, section 6).
 
 use crate::bits::Bits;
 use crate::ids::IdMap;
 
-/// The holder's view of one lease.
+/// The holder's view of one lease. Callbacks, replies and bulk pages overtake each other. So an entry may be
+/// used only if it was read at or after its last known change, and has not been withdrawn since.
 #[derive(Debug, Default)]
 pub(super) struct LeaseView {
     /// State read before this version is not covered, whatever the entry.

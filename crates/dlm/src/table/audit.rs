@@ -5,8 +5,7 @@ use std::collections::{HashMap, HashSet};
 use base::{ClientId, LockHandle};
 
 use super::LockTable;
-use super::granted::{BY_CLIENT, BY_RESOURCE};
-use super::operation::Stage;
+use super::records::{BY_CLIENT, BY_RESOURCE, Stage};
 use super::resource::{Party, Resource, Waiter};
 use crate::lock::{Lock, OpId, ResourceId, conflict};
 

@@ -1,79 +1,12 @@
-//! Blocking callbacks and the deadlines of all callbacks.
+//! Blocking callbacks: asking the holders of locks to give way, and what they give back.
 
-use std::collections::BTreeMap;
+use base::{ClientId, LockHandle};
 
-use base::{ClientId, LockHandle, Tick};
-
+use super::outstanding::Blocking;
 use super::{LockTable, Output};
 use crate::bits::Bits;
-use crate::lock::{Cover, Keep, Lock, OpId};
+use crate::lock::{Cover, Keep, OpId};
 use crate::mode::{Mode, ModeSet};
-
-/// The deadline of one outstanding callback.
-pub(super) type DueKey = (Tick, u64);
-
-/// Outstanding callbacks by deadline; nothing else is looked at when time passes.
-#[derive(Default)]
-pub(super) struct Deadlines {
-    due: BTreeMap<DueKey, ClientId>,
-    serial: u64,
-}
-
-impl Deadlines {
-    pub fn add(&mut self, at: Tick, client: ClientId) -> DueKey {
-        self.serial += 1;
-        let key = (at, self.serial);
-        self.due.insert(key, client);
-        key
-    }
-
-    pub fn remove(&mut self, key: DueKey) {
-        self.due.remove(&key);
-    }
-
-    pub fn contains(&self, key: DueKey) -> bool {
-        self.due.contains_key(&key)
-    }
-
-    /// Takes out one whose time has come.
-    pub fn pop_expired(&mut self, now: Tick) -> Option<ClientId> {
-        let first = self.due.first_entry()?;
-        (first.key().0 <= now).then(|| first.remove())
-    }
-
-    pub fn len(&self) -> usize {
-        self.due.len()
-    }
-
-    /// The earliest deadline.
-    pub fn next(&self) -> Option<Tick> {
-        self.due.first_key_value().map(|(key, _)| key.0)
-    }
-}
-
-/// A blocking callback that has not been answered in full.
-pub(super) struct Blocking {
-    /// Who was called.
-    pub client: ClientId,
-    pub due: DueKey,
-    /// Inode bits wanted so far.
-    pub bits: Bits,
-    /// Modes wanted so far.
-    pub modes: ModeSet,
-    /// Operations that wait until the lock has none of those bits.
-    pub revokers: Vec<(OpId, Bits)>,
-}
-
-impl Blocking {
-    /// What the holder was asked for conflicts with what is left of its lock.
-    fn concerns(&self, lock: &Lock) -> bool {
-        let overlap = match lock.cover {
-            Cover::Bits(bits) => bits.overlaps(self.bits),
-            Cover::Range(_) => true,
-        };
-        overlap && !self.modes.all_compatible_with(lock.mode)
-    }
-}
 
 impl LockTable {
     /// Asks the holder of `slot` to make room for `mode` on `cover`, unless it was asked already.

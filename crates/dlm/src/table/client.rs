@@ -1,26 +1,10 @@
-//! What the table keeps per client: its locks, and how near it is to its bounds.
+//! What becomes of one client: how near it is to its bounds, its eviction, its successor.
 
 use base::{ClientId, Xid};
 
-use super::granted::BY_CLIENT;
+use super::records::BY_CLIENT;
 use super::{LockTable, Output};
 use crate::lock::OpId;
-use crate::slab::List;
-
-/// One client with a lock, a waiting request or a due eviction.
-#[derive(Default)]
-pub(super) struct Client {
-    /// Its granted locks, oldest first.
-    pub locks: List,
-    /// Its waiting requests.
-    pub waiting: usize,
-    /// Its locks that somebody waits for it to give back.
-    pub called_back: usize,
-    /// It was reported for eviction.
-    pub eviction_due: bool,
-    /// It was asked to cancel idle locks, and has not done so yet.
-    shrinking: bool,
-}
 
 impl LockTable {
     /// Somebody waits for this client to give back a lock, or a part of one.

@@ -6,20 +6,11 @@ use std::collections::BTreeMap;
 
 use base::{ByteRange, ClientId, LockHandle};
 
-use super::callback::DueKey;
 use super::granted::Ask;
+use super::outstanding::Glimpse;
 use super::{Glimpsed, LockTable, Output, Want};
 use crate::lock::{Cover, OpId, ResourceId};
 use crate::mode::Mode;
-
-/// The glimpse of one lock.
-pub(super) struct Glimpse {
-    pub due: DueKey,
-    /// Those the answer under way is for.
-    pub asked: Vec<OpId>,
-    /// Those the next one will be for.
-    pub next: Vec<OpId>,
-}
 
 impl LockTable {
     /// Asks all that the operation's wants name.

@@ -3,41 +3,16 @@
 use base::{ByteRange, ClientId, LockHandle};
 
 use super::LockTable;
+use super::records::{BY_CLIENT, BY_RESOURCE, Held};
 use super::resource::{Index, Room};
 use crate::bits::Bits;
 use crate::lock::{Cover, Lock, ResourceId, conflict};
 use crate::mode::Mode;
-use crate::slab::{Link, Linked};
 
 /// A resource with more locks than this gets an index.
 const INDEX_ABOVE: u32 = 8;
 /// A resource with fewer locks than this loses it.
 const INDEX_BELOW: u32 = 4;
-
-/// The lists a lock is on.
-pub(super) const BY_RESOURCE: usize = 0;
-pub(super) const BY_CLIENT: usize = 1;
-
-/// A granted lock in the slab.
-pub(super) struct Held {
-    pub lock: Lock,
-    links: [Link; 2],
-}
-
-impl Linked for Held {
-    fn link(&self, kind: usize) -> &Link {
-        &self.links[kind]
-    }
-
-    fn link_mut(&mut self, kind: usize) -> &mut Link {
-        &mut self.links[kind]
-    }
-}
-
-// A resource with one lock costs this, and its share of the hash table's empty places.
-const _: () = assert!(
-    size_of::<Held>() + 16 + size_of::<(ResourceId, super::resource::Resource)>() * 2 <= 200
-);
 
 /// Somebody's wish: whose locks are in its way?
 #[derive(Debug, Clone, Copy)]
@@ -57,15 +32,14 @@ impl LockTable {
         mode: Mode,
         cover: Cover,
     ) -> u32 {
-        let slot = self.locks.insert(|handle| Held {
-            lock: Lock {
+        let slot = self.locks.insert(|handle| {
+            Held::new(Lock {
                 handle,
                 client,
                 resource,
                 mode,
                 cover,
-            },
-            links: Default::default(),
+            })
         });
         let owner = self.clients.entry(client).or_default();
         owner.locks.push(&mut self.locks, BY_CLIENT, slot);

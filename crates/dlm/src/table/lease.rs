@@ -6,36 +6,13 @@ use std::collections::BTreeMap;
 
 use base::{ClientId, LockHandle};
 
-use super::callback::DueKey;
+use super::outstanding::{Lease, Unacked};
 use super::resource::Inflight;
 use super::{LockTable, Output, Readmitted};
 use crate::bits::Bits;
 use crate::contention::ContentionRule;
 use crate::lock::{Cover, Lock, OpId, ResourceId};
 use crate::mode::Mode;
-
-/// What one lock no longer covers, and what its holder has not acknowledged.
-#[derive(Default)]
-pub(super) struct Lease {
-    /// Entries the holder may not use, until readmitted.
-    pub withdrawn: BTreeMap<u64, Bits>,
-    /// Callbacks sent, by version.
-    pub unacked: BTreeMap<u64, Unacked>,
-}
-
-/// One withdrawal under way.
-pub(super) struct Unacked {
-    key: u64,
-    bits: Bits,
-    pub due: DueKey,
-    pub ops: Vec<OpId>,
-}
-
-impl Lease {
-    fn is_empty(&self) -> bool {
-        self.withdrawn.is_empty() && self.unacked.is_empty()
-    }
-}
 
 impl LockTable {
     /// Withdraws `key` from every lock of others with any of `bits`; returns how many answers
@@ -175,17 +152,11 @@ impl LockTable {
             cover,
             ..
         } = self.locks.at(slot).lock;
-        let inflight = self
-            .extra(resource)
-            .map_or(&[][..], |extra| &extra.inflight);
         let mut withheld: BTreeMap<u64, Bits> = BTreeMap::new();
-        for withdrawal in inflight
-            .iter()
-            .filter(|withdrawal| Some(withdrawal.op) != op)
-        {
-            let bits = withdrawal.bits & cover.bits();
+        for (key, bits) in self.withdrawing(op, resource) {
+            let bits = bits & cover.bits();
             if !bits.is_empty() {
-                *withheld.entry(withdrawal.key).or_default() |= bits;
+                *withheld.entry(key).or_default() |= bits;
             }
         }
         if withheld.is_empty() {
@@ -194,6 +165,23 @@ impl LockTable {
         let list = withheld.iter().map(|(key, bits)| (*key, *bits)).collect();
         self.leases.entry(handle).or_default().withdrawn = withheld;
         list
+    }
+
+    /// A lock that was just granted, and that nobody has heard of, does not cover these entries: keys, each
+    /// with its bits. They stay withdrawn until readmitted.
+    pub fn withhold(&mut self, handle: LockHandle, entries: impl IntoIterator<Item = (u64, Bits)>) {
+        let lease = self.leases.entry(handle).or_default();
+        for (key, bits) in entries {
+            *lease.withdrawn.entry(key).or_default() |= bits;
+        }
+        self.tidy_lease(handle);
+    }
+
+    /// The lock does not cover `bits` of the entry `key`.
+    pub fn is_withdrawn(&self, handle: LockHandle, key: u64, bits: Bits) -> bool {
+        let lease = self.leases.get(&handle);
+        let withdrawn = lease.and_then(|lease| lease.withdrawn.get(&key));
+        withdrawn.is_some_and(|withdrawn| withdrawn.contains(bits))
     }
 
     /// The holder no longer relies on what that callback withdrew.
@@ -206,6 +194,27 @@ impl LockTable {
             self.acknowledged(pending);
             self.tidy_lease(handle);
         }
+    }
+
+    /// What operations other than `op` withdraw from the leases on `resource` now: keys, each with its
+    /// bits.
+    pub fn withdrawing(
+        &self,
+        op: Option<OpId>,
+        resource: ResourceId,
+    ) -> impl Iterator<Item = (u64, Bits)> {
+        let inflight = self
+            .extra(resource)
+            .map_or(&[][..], |extra| &extra.inflight);
+        let others = inflight.iter().filter(move |other| Some(other.op) != op);
+        others.map(|withdrawal| (withdrawal.key, withdrawal.bits))
+    }
+
+    /// What was withdrawn from the lock, and its holder has not acknowledged: keys, each with its bits.
+    pub fn unacknowledged(&self, handle: LockHandle) -> impl Iterator<Item = (u64, Bits)> {
+        let lease = self.leases.get(&handle).into_iter();
+        let pending = lease.flat_map(|lease| lease.unacked.values());
+        pending.map(|withdrawal| (withdrawal.key, withdrawal.bits))
     }
 
     fn acknowledged(&mut self, pending: Unacked) {
@@ -267,23 +276,11 @@ impl LockTable {
         let slot = self.slot_of(client, handle)?;
         let resource = self.locks.at(slot).lock.resource;
         let meant = |entry: u64| key.is_none_or(|key| key == entry);
-        let inflight = self
-            .extra(resource)
-            .map_or(&[][..], |extra| &extra.inflight);
-        let mut under_way = inflight
-            .iter()
-            .filter(|withdrawal| Some(withdrawal.op) != op);
-        if under_way.any(|other| meant(other.key) && other.bits.overlaps(bits)) {
+        let stands = |(other, changes): (u64, Bits)| meant(other) && changes.overlaps(bits);
+        if self.withdrawing(op, resource).any(stands) || self.unacknowledged(handle).any(stands) {
             return None;
         }
         let lease = self.leases.get_mut(&handle)?;
-        if lease
-            .unacked
-            .values()
-            .any(|other| meant(other.key) && other.bits.overlaps(bits))
-        {
-            return None;
-        }
         let mut readmitted = Bits::NONE;
         lease.withdrawn.retain(|entry, withdrawn| {
             if meant(*entry) {

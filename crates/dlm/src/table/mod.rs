@@ -9,23 +9,22 @@ mod lease;
 mod message;
 mod names;
 mod operation;
+mod outstanding;
 mod queue;
+mod records;
 mod resource;
+mod step;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::{ClientId, LockHandle, Tick, Xid};
 
-use self::callback::{Blocking, Deadlines};
-use self::client::Client;
-use self::glimpse::Glimpse;
-use self::granted::{BY_CLIENT, BY_RESOURCE, Held};
-use self::lease::Lease;
 pub use self::message::{
     Glimpsed, Input, Kind, Limits, Output, Readmitted, Refusal, TryGrant, Want,
 };
 use self::names::Names;
-use self::operation::Operation;
+use self::outstanding::{Blocking, Deadlines, Glimpse, Lease};
+use self::records::{BY_CLIENT, BY_RESOURCE, Client, Held, Operation};
 use self::resource::{Extra, Resource, Running};
 use crate::ids::IdMap;
 use crate::lock::{Cover, Lock, OpId, ResourceId};
@@ -33,6 +32,9 @@ use crate::mode::Mode;
 use crate::slab::Slab;
 
 /// All locks of one target. Empty at every start: locks do not survive a boot.
+///
+/// Different clients never hold locks that conflict, nor a lock that conflicts with a running operation.
+/// Every waiting request is granted once the holders of its locks have given way.
 #[derive(Default)]
 pub struct LockTable {
     limits: Limits,
@@ -80,42 +82,6 @@ impl LockTable {
         }
     }
 
-    /// Takes one event and appends what is to be done for it, in order.
-    pub fn step(&mut self, now: Tick, input: Input, out: &mut Vec<Output>) {
-        self.now = now;
-        match input {
-            Input::Enqueue { .. } => self.enqueue(input),
-            Input::Abandon { client, request } => self.abandon(client, request),
-            Input::Begin { op, client, wants } => self.begin(op, client, wants),
-            Input::End { op } | Input::Abort { op } => self.finish(op),
-            Input::Cancel { client, handles } => self.cancel(client, &handles),
-            Input::Convert {
-                client,
-                handle,
-                keep,
-            } => self.convert(client, handle, keep),
-            Input::WithdrawAck {
-                client,
-                handle,
-                version,
-            } => {
-                self.withdraw_ack(client, handle, version);
-            }
-            Input::GlimpseReply {
-                client,
-                handle,
-                value,
-            } => {
-                self.glimpse_reply(client, handle, value);
-            }
-            Input::Succeed { client } => self.succeed(client),
-            Input::Evict { client } => self.evict(client),
-            Input::Tick => self.pass_time(),
-        }
-        self.settle();
-        out.append(&mut self.out);
-    }
-
     /// The lock behind `handle`, if `client` still holds it.
     pub fn holds(&self, client: ClientId, handle: LockHandle) -> Option<&Lock> {
         let slot = self.slot_of(client, handle)?;
@@ -152,6 +118,49 @@ impl LockTable {
         })
     }
 
+    /// A client other than `client`, or an operation that is not for `client`, holds, awaits or changes
+    /// something on the resource.
+    pub fn is_used_by_others(&self, client: ClientId, resource: ResourceId) -> bool {
+        let Some(record) = self.resources.get(&resource) else {
+            return false;
+        };
+        let mut granted = record.granted.iter(&self.locks, BY_RESOURCE);
+        if granted.any(|slot| self.locks.at(slot).lock.client != client) {
+            return true;
+        }
+        let Some(extra) = record.extra.as_deref() else {
+            return false;
+        };
+        let for_others = |op: OpId| {
+            let operation = self.operations.get(&op);
+            operation.is_none_or(|operation| operation.client != Some(client))
+        };
+        extra.running.iter().any(|held| for_others(held.op))
+            || extra.inflight.iter().any(|entry| for_others(entry.op))
+            || extra
+                .still_waiting()
+                .any(|waiter| waiter.party.client() != Some(client))
+    }
+
+    /// Another client than `client` holds a lock on `resource`.
+    pub fn is_shared(&self, client: ClientId, resource: ResourceId) -> bool {
+        let Some(known) = self.resources.get(&resource) else {
+            return false;
+        };
+        let mut granted = known.granted.iter(&self.locks, BY_RESOURCE);
+        granted.any(|slot| self.locks.at(slot).lock.client != client)
+    }
+
+    /// The resources that have a lock, an operation or a memory of contention.
+    pub fn resources(&self) -> impl Iterator<Item = ResourceId> {
+        self.resources.keys().copied()
+    }
+
+    /// The holder was asked to give the lock back, and has not answered in full.
+    pub fn is_wanted_back(&self, handle: LockHandle) -> bool {
+        self.blocking.contains_key(&handle)
+    }
+
     /// Its bounds.
     pub fn limits(&self) -> &Limits {
         &self.limits
@@ -186,75 +195,6 @@ impl LockTable {
     pub fn next_deadline(&self) -> Option<Tick> {
         let cooling = self.cooling.first().map(|(at, _)| *at);
         self.deadlines.next().into_iter().chain(cooling).min()
-    }
-
-    fn cancel(&mut self, client: ClientId, handles: &[LockHandle]) {
-        for handle in handles {
-            if let Some(slot) = self.slot_of(client, *handle) {
-                self.remove_lock(slot);
-            }
-        }
-    }
-
-    fn pass_time(&mut self) {
-        while let Some(client) = self.deadlines.pop_expired(self.now) {
-            self.eviction_due(client);
-        }
-        while let Some((at, resource)) = self
-            .cooling
-            .first()
-            .copied()
-            .filter(|(at, _)| *at <= self.now)
-        {
-            self.cooling.remove(&(at, resource));
-            self.cool(resource);
-        }
-    }
-
-    /// Forgets the contention of a resource, or looks again later.
-    fn cool(&mut self, resource: ResourceId) {
-        let now = self.now;
-        // A resource is of one kind, and which is not recorded: remember as long as either asks.
-        let (lease, extent) = (self.limits.lease_contention, self.limits.extent_contention);
-        let rule = if lease.window > extent.window {
-            lease
-        } else {
-            extent
-        };
-        let Some(extra) = self.extra_mut(resource) else {
-            return;
-        };
-        extra.contention.expire(now, rule);
-        extra.cooling = extra.contention.forgotten_at(rule);
-        if let Some(again) = extra.cooling {
-            self.cooling.insert((again, resource));
-        }
-        self.touched.push(resource);
-    }
-
-    /// Serves those that what was let go makes room for, and drops empty records.
-    fn settle(&mut self) {
-        let touched = std::mem::take(&mut self.touched);
-        for resource in &touched {
-            self.advance(*resource);
-            self.tidy_resource(*resource);
-        }
-        let progressed = std::mem::take(&mut self.progressed);
-        for op in progressed {
-            self.next_stage(op);
-        }
-    }
-
-    fn tidy_resource(&mut self, resource: ResourceId) {
-        let Some(record) = self.resources.get_mut(&resource) else {
-            return;
-        };
-        if record.extra.as_ref().is_some_and(|extra| extra.is_idle()) {
-            record.extra = None;
-        }
-        if record.extra.is_none() && record.granted.len == 0 {
-            self.resources.remove(&resource);
-        }
     }
 
     fn extra(&self, resource: ResourceId) -> Option<&Extra> {

@@ -4,47 +4,12 @@
 
 use base::ClientId;
 
+use super::LockTable;
+use super::message::{Glimpsed, Output, Want};
+use super::records::{Operation, Stage};
 use super::resource::{Extra, Party, Waiter};
-use super::{Glimpsed, LockTable, Output, Want};
 use crate::lock::{Cover, OpId, ResourceId};
 use crate::mode::Mode;
-
-/// How far an operation is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// Waiting for locks, names and acknowledgements.
-    Acquiring,
-    /// Has all of those, and waits for answers to glimpses.
-    Glimpsing,
-    /// Told to run.
-    Running,
-}
-
-/// One operation between `Begin` and `End`.
-pub(super) struct Operation {
-    pub client: Option<ClientId>,
-    pub wants: Vec<Want>,
-    pub stage: Stage,
-    /// Locks and names not held yet.
-    pub missing: usize,
-    /// Withdrawals and revocations not answered yet.
-    pub unanswered: usize,
-    /// Glimpses not answered yet.
-    pub unglimpsed: usize,
-    pub glimpses: Vec<Glimpsed>,
-    pub busy: bool,
-    /// The version of its changes was given out.
-    pub announced: bool,
-}
-
-impl Operation {
-    /// It withdraws entries from leases.
-    fn withdraws(&self) -> bool {
-        self.wants
-            .iter()
-            .any(|want| matches!(want, Want::Withdraw { .. }))
-    }
-}
 
 impl LockTable {
     /// An operation declares what it needs.

@@ -343,8 +343,8 @@ impl LockTable {
         room.aligned(self.limits.extent_align)
     }
 
-    /// Grants `required` and the free part of `optional` without waiting and without disturbing
-    /// anybody, or nothing if a part of `required` is held by another client or awaited.
+    /// Grants `required` and the free part of `optional`, without waits or callbacks. Grants nothing if a
+    /// part of `required` is held by another client or awaited.
     pub fn try_grant(
         &mut self,
         now: base::Tick,

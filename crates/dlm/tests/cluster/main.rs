@@ -1,11 +1,5 @@
-//! A lock table and several caches over channels that reorder, against an oracle.
-//!
-//! Clients stat, change, list, read and write at random; the server runs their operations under
-//! the table; messages wait, overtake each other and are lost with evicted clients. Checked all
-//! the while: nothing is used under a lock that somebody else's lock or operation contradicts,
-//! nothing cached is older than the truth, nobody overtakes an earlier conflicting request, and
-//! everything asked for is finally answered. `DLM_SEED=n` runs one seed, with
-//! `DLM_TRACE=1` line by line.
+//! A lock table and several caches over channels that reorder, against an oracle: random calls of clients,
+//! lost messages, evictions.
 
 mod client;
 mod cluster;
@@ -29,6 +23,8 @@ fn run(seed: u64) -> Tally {
         .unwrap_or_else(|why| panic!("seed {seed}, at the end: {why}"))
 }
 
+/// Nothing is used under a contradicted lock, and nothing cached is outdated. No conflicting request
+/// overtakes, and all are answered. `DLM_SEED=n` runs one seed, with `DLM_TRACE=1` line by line.
 #[test]
 fn random_clients_never_see_old_state_and_are_all_served() {
     let seeds = match std::env::var("DLM_SEED") {

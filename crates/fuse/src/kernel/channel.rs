@@ -130,8 +130,8 @@ impl Session {
         Ok(offer)
     }
 
-    /// Serves a mount after its handshake, perhaps one that another process made: one reader for each
-    /// device. `inherited`: another served it, and may have left requests unanswered.
+    /// Serves a mount after its handshake, with one reader for each device. `inherited`: another process
+    /// served it before, and may have left requests unanswered.
     pub fn resume<H: Handler + ?Sized + 'static>(
         devices: Vec<Device>,
         offer: &InitOffer,
@@ -417,11 +417,11 @@ impl<H: Handler + ?Sized> Reader<H> {
             _ => !watch.falls_behind(),
         };
         if alone {
-            self.guard(request);
+            self.guard(request, |request| self.dispatch(request));
             return watch;
         }
         self.leave(watch);
-        self.guard(request);
+        self.guard(request, |request| self.dispatch(request));
         drop(in_hand);
         self.shared.post.take()
     }
@@ -442,12 +442,18 @@ impl<H: Handler + ?Sized> Reader<H> {
     }
 
     /// A panic in the handler fails the request it was about, whose replier answers EIO, and
-    /// costs no reader.
-    fn guard(&self, request: Request<'_>) {
+    /// costs no reader. None: it panicked.
+    fn guard<'a, T>(
+        &self,
+        request: Request<'a>,
+        serve: impl FnOnce(Request<'a>) -> T,
+    ) -> Option<T> {
         let (unique, opcode) = (request.unique, request.opcode);
-        if catch_unwind(AssertUnwindSafe(|| self.dispatch(request))).is_err() {
+        let served = catch_unwind(AssertUnwindSafe(|| serve(request)));
+        if served.is_err() {
             error!(unique, ?opcode, "the handler panicked");
         }
+        served.ok()
     }
 
     fn dispatch(&self, request: Request<'_>) {
@@ -469,8 +475,12 @@ impl<H: Handler + ?Sized> Reader<H> {
     }
 
     fn handle(&self, request: Request<'_>) {
-        let replier = Replier::new(self.device.clone(), request.unique, request.opcode);
+        let replier = self.replier(&request);
         self.shared.handler.handle(request, replier);
+    }
+
+    fn replier(&self, request: &Request<'_>) -> Replier {
+        Replier::new(self.device.clone(), request.unique, request.opcode)
     }
 
     /// An interrupt can overtake its request, which another reader holds but has not handed over.

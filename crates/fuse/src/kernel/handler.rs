@@ -15,6 +15,15 @@ pub enum Heard {
     Unknown,
 }
 
+/// What becomes of a request that comes during a takeover.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Early {
+    /// It is answered, or will be.
+    Served,
+    /// It comes again when the takeover is done, by [`Handler::handle_held`].
+    Held,
+}
+
 /// Takes requests from reader threads.
 ///
 /// Every method returns without waiting for anything but short locks: no reader is ever lost to
@@ -33,11 +42,23 @@ pub trait Handler: Send + Sync {
     }
 
     /// Puts in order what another process that served the mount left. Called once, after
-    /// [`Handler::ready`]; meanwhile nothing comes but what the kernel writes back.
+    /// [`Handler::ready`]; meanwhile requests come by [`Handler::handle_early`].
     fn take_over(&self) {}
 
     /// A request that wants an answer.
     fn handle(&self, request: Request<'_>, replier: Replier);
+
+    /// The same while [`Handler::take_over`] runs, which may wait for servers. An interrupt ends a
+    /// request that is held as any other.
+    fn handle_early(&self, request: Request<'_>, replier: Replier) -> Early {
+        self.handle(request, replier);
+        Early::Served
+    }
+
+    /// Serves a request that was held, unless an interrupt has ended it.
+    fn handle_held(&self, request: Request<'_>) {
+        let _ = request;
+    }
 
     /// The kernel gives back `lookups` of `nodeid`.
     fn forget(&self, nodeid: u64, lookups: u64);

@@ -1,6 +1,6 @@
 //! Requests between the kernel's queue and their handler's first look at them. The thread that tells the
-//! kernel to forget a name must know when the last question is answered that a process asked by it: such a
-//! question may lie in the kernel's queue, or in the hands of a reader, when the notice is done.
+//! kernel to forget a name must know when the last request by that name is answered. When the notice is done
+//! such a request may still lie in the kernel's queue, or with a reader.
 
 use std::fmt;
 use std::io;
@@ -79,8 +79,8 @@ impl Intake {
         Ok((received, in_hand))
     }
 
-    /// Calls `then` when everything that is in the queue now, or in hand, is looked at: at once, or on
-    /// a reader's thread. `is_empty` looks at the queue.
+    /// Calls `then`, at once or on a reader's thread, when all requests in the queue, or with a reader, were
+    /// looked at. The function `is_empty` looks at the queue.
     pub fn after_requests(&self, is_empty: impl FnOnce() -> bool, then: Then) {
         let mut state = self.lock();
         let last = state.taken + QUEUED_MAX;

@@ -1,5 +1,5 @@
-//! A thin layer over the kernel's FUSE protocol, versions 7.31 to 7.45. A reader thread of [`channel`] parses a
-//! [`request`] and calls the [`Handler`]; [`notify`] makes the kernel forget. Every size of
+//! A thin layer over the kernel's FUSE protocol, versions 7.31 to 7.45. A reader thread of [`channel`] parses
+//! a [`request`] and calls the [`Handler`]; [`notify`] makes the kernel forget. Every size of
 //! `include/uapi/linux/fuse.h` is checked at compile time.
 
 mod abi;
@@ -28,7 +28,7 @@ pub use channel::{Session, SessionConfig, SessionError};
 pub use device::Device;
 pub use directory::{DirEntry, DirectoryBuffer};
 pub use errno::Errno;
-pub use handler::{Handler, Heard};
+pub use handler::{Early, Handler, Heard};
 pub use mount::{Mount, MountError, MountOptions, mount};
 pub use negotiation::{Granted, InitFlags, InitOffer, InitWish, KernelLevel};
 pub use notify::{Lane, Notice, NoticeOutcome, Notifier, NotifyError, NotifyQueue, Pages};

@@ -3,7 +3,7 @@
 use base::Timestamp;
 
 use super::abi::question::{Setattr, valid};
-use super::request::Fault;
+use super::request::body::Fault;
 
 /// A new access or modification time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,5 @@
-//! Who waits for the kernel's next request, and how. One reader at a time, and awake for a moment
-//! where the next request is expected at once.
-//!
-//! The kernel wakes readers that wait in turn, each on whatever CPU is idle, and the thread that
-//! asks pays for the interrupt: on a virtual machine more than for all the rest of a small request.
-//! With one reader alone on watch, a request that comes while it is busy or still awake wakes
-//! nobody. The others sleep outside of the kernel's queue until there is more than one can do.
+//! One reader at a time waits for the kernel's next request, awake for a moment where it is expected at once.
+//! The others sleep outside the kernel's queue (docs/adr/0005-one-reader-on-watch.md).
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

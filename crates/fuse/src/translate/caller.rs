@@ -6,23 +6,28 @@ use std::time::Duration;
 use base::Fid;
 use client::Credentials;
 
-/// The bit of CAP_FSETID in a set of capabilities.
+/// Bits in a set of capabilities.
+const CAP_FOWNER: u64 = 1 << 3;
 const CAP_FSETID: u64 = 1 << 4;
+const CAP_SYS_ADMIN: u64 = 1 << 21;
+const CAP_SETFCAP: u64 = 1 << 31;
 
 /// A process that changes a file, known by the thread that asks. What a request does not say of it
 /// is read when somebody wants to know; nothing is known of a thread in another pid namespace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Process {
     thread: u32,
+    uid: u32,
     gid: u32,
     /// The kernel has said whether it lacks CAP_FSETID.
     lacks_fsetid: Option<bool>,
 }
 
 impl Process {
-    pub fn new(thread: u32, gid: u32) -> Process {
+    pub fn new(thread: u32, uid: u32, gid: u32) -> Process {
         Process {
             thread,
+            uid,
             gid,
             lacks_fsetid: None,
         }
@@ -38,16 +43,69 @@ impl Process {
 
     /// The capability counts in the user namespace of the mount.
     fn has_fsetid(&self) -> bool {
-        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/user")).ok();
-        let has = told(self.thread, "status").and_then(|status| {
-            let set = line(&status, "CapEff:")?;
-            u64::from_str_radix(set, 16).ok()
-        });
-        let here = namespace("self");
-        here.is_some()
-            && here == namespace(&self.thread.to_string())
-            && has.is_some_and(|set| set & CAP_FSETID != 0)
+        let has = told(self.thread, "status").and_then(|status| capabilities(&status));
+        self.is_in_our_user_namespace() && has.is_some_and(|set| set & CAP_FSETID != 0)
     }
+
+    fn is_in_our_user_namespace(&self) -> bool {
+        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/user")).ok();
+        let here = namespace("self");
+        here.is_some() && here == namespace(&self.thread.to_string())
+    }
+
+    /// It may remove a file's capabilities by a call of its own.
+    pub fn may_set_capabilities(&self, owner: u32) -> bool {
+        self.has_over(CAP_SETFCAP, owner)
+    }
+
+    /// It may see that there are attributes of the namespace `trusted.`.
+    pub fn sees_trusted(&self) -> bool {
+        self.has_over(CAP_SYS_ADMIN, ROOT)
+    }
+
+    /// It has the capability over files of this owner: in the user namespace of the mount, or in one below
+    /// that has this user.
+    fn has_over(&self, capability: u64, owner: u32) -> bool {
+        let Some(status) = told(self.thread, "status") else {
+            return self.uid == ROOT;
+        };
+        // A file system above this one, such as overlayfs, calls with rights that are not the thread's.
+        if user(&status) != Some(self.uid) {
+            return self.uid == ROOT;
+        }
+        capabilities(&status).is_some_and(|set| set & capability != 0)
+            && (self.is_in_our_user_namespace()
+                || told(self.thread, "uid_map").is_some_and(|map| is_mapped(&map, owner)))
+    }
+}
+
+const ROOT: u32 = 0;
+
+/// The effective set.
+fn capabilities(status: &str) -> Option<u64> {
+    u64::from_str_radix(line(status, "CapEff:")?, 16).ok()
+}
+
+/// The user as whom a thread meets file systems: the last of its four.
+fn user(status: &str) -> Option<u32> {
+    line(status, "Uid:")?
+        .split_whitespace()
+        .last()?
+        .parse()
+        .ok()
+}
+
+/// A `uid_map` has the user `outside`. Each line is the first id inside, the first outside, and a count.
+fn is_mapped(map: &str, outside: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u64>);
+        let (Some(Ok(_)), Some(Ok(first)), Some(Ok(count))) =
+            (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return false;
+        };
+        (first..first + count).contains(&u64::from(outside))
+    })
 }
 
 impl Credentials for Process {
@@ -65,6 +123,10 @@ impl Credentials for Process {
             Some(groups.split_whitespace().any(|one| one.parse() == Ok(gid)))
         };
         self.gid == gid || status().and_then(listed).unwrap_or(false)
+    }
+
+    fn may_set_mode(&self, owner: u32) -> bool {
+        self.uid == owner || self.has_over(CAP_FOWNER, owner)
     }
 }
 
@@ -97,24 +159,67 @@ pub(super) fn state(thread: u32) -> Option<char> {
     behind_its_name.chars().next()
 }
 
-/// It is in a call that looks up every name of its path once more where the kernel cannot take a directory to
-/// one of them. Making things (`mkdir`, `mknod`, `link`, `symlink`) does not; where the kernel does not say
-/// which call it is, neither.
+/// The thread is in a call that looks up its path once more where the kernel cannot move a directory. The
+/// calls `mkdir`, `mknod`, `link` and `symlink` do not look again; a call that the kernel does not name
+/// counts as one of them.
 pub(super) fn looks_again(thread: u32) -> bool {
     let number = Call::of(thread).map(|call| call.number);
     number.is_some_and(|number| LOOK_AGAIN.contains(&number) || LOOK_AGAIN_HERE.contains(&number))
 }
 
-/// It is in a call on a descriptor of `fid`, which no name has led to: `fstat`, or one with an empty path, or
-/// with a path that begins there.
+/// The thread is in a call on a descriptor of `fid`: `fstat`, or one with an empty path or a path that begins
+/// there.
 pub(super) fn has_by_descriptor(thread: u32, fid: Fid) -> bool {
-    let Some(call) = Call::of(thread) else {
+    let Some(call) = call(thread).and_then(|call| Call::said(&call)) else {
         return false;
     };
     let descriptor = told(thread, &format!("fdinfo/{}", call.first));
     let inode = descriptor.and_then(|facts| line(&facts, "ino:")?.parse().ok());
     inode == Some(fid.0)
 }
+
+/// Whether the thread is in a call that changes owners; none: the kernel does not say.
+pub(super) fn is_chown(thread: u32) -> Option<bool> {
+    let number = Call::said(&call(thread)?)?.number;
+    Some(CHOWNS.contains(&number) || CHOWNS_HERE.contains(&number))
+}
+
+/// The call that the thread is in, as the kernel says it: number, arguments and place on the stack. None: the
+/// kernel does not say, or the thread is in none.
+pub(super) fn call(thread: u32) -> Option<Box<str>> {
+    // A caller is not asleep yet while its request is read by another processor.
+    const TRIES: u32 = 50;
+    const PAUSE: Duration = Duration::from_micros(200);
+    for _ in 0..TRIES {
+        let call = told(thread, "syscall")?;
+        match call.trim() {
+            "running" => std::thread::sleep(PAUSE),
+            // A thread of the kernel that does something for others.
+            call if call.starts_with('-') => return None,
+            call => return Some(call.into()),
+        }
+    }
+    None
+}
+
+const CHOWNS: &[libc::c_long] = &[libc::SYS_fchown, libc::SYS_fchownat];
+
+/// Those that only older architectures have. The second line is of programs of 32 bits, whose calls have
+/// numbers of their own: `lchown`, `fchown`, `chown`, their three successors, and `fchownat`.
+#[cfg(target_arch = "x86_64")]
+const CHOWNS_HERE: &[libc::c_long] = &[
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    16,
+    95,
+    182,
+    198,
+    207,
+    212,
+    298,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const CHOWNS_HERE: &[libc::c_long] = &[];
 
 /// The call that a thread is in.
 struct Call {
@@ -126,7 +231,10 @@ struct Call {
 impl Call {
     /// None: the kernel does not say.
     fn of(thread: u32) -> Option<Call> {
-        let call = told(thread, "syscall")?;
+        Call::said(&told(thread, "syscall")?)
+    }
+
+    fn said(call: &str) -> Option<Call> {
         let mut fields = call.split_whitespace();
         let number = fields.next()?.parse().ok()?;
         let first = fields.next()?.strip_prefix("0x")?;
@@ -173,4 +281,25 @@ pub(super) fn ran(thread: u32) -> Option<Duration> {
 
 fn told(thread: u32, what: &str) -> Option<String> {
     fs::read_to_string(format!("/proc/{thread}/{what}")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_has_the_users_of_its_map() {
+        let map = "         0       1000          1\n         1     100000      65536\n";
+        let has = |uid| is_mapped(map, uid);
+        assert!(has(1000) && has(100_000) && has(165_535));
+        assert!(!has(0) && !has(1001) && !has(165_536));
+        assert!(!is_mapped("", 0) && !is_mapped("0 1000", 1000));
+    }
+
+    #[test]
+    fn a_thread_meets_file_systems_as_the_last_of_its_users() {
+        let status = "Name:\tx\nUid:\t1\t2\t3\t4\nCapEff:\t0000000000000009\n";
+        assert_eq!(user(status), Some(4));
+        assert_eq!(capabilities(status), Some(9));
+    }
 }

@@ -1,4 +1,4 @@
-//! Keeps replies with names and attributes in order with their withdrawals (hazards 1, 3, 4).
+//! Keeps replies with names and attributes in order with their withdrawals.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -15,6 +15,7 @@ mod shape;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use base::{Fid, FsError, Name};
 use client::{Client, Entry, HandleId, Moved, Reached, Unheard, executor};
@@ -22,12 +23,13 @@ use tracing::{error, info, trace};
 use wire::FileKind;
 
 use crate::kernel::{
-    Delivery, Granted, Handler, Heard, InitOffer, InitWish, Notifier, Op, Opened, Replier, Request,
+    Delivery, Early, Granted, Handler, Heard, InitOffer, InitWish, Notifier, Op, Opened, Replier,
+    Request,
 };
 use gate::Gate;
 use nodes::{Nodes, Place, Sequel, Telling, Told};
 use parked::{Parked, Promise, take};
-use retries::{Question, Retries};
+use retries::{Answering, FoundName, Question, Retries};
 
 pub use errno::errno;
 
@@ -66,7 +68,7 @@ impl FileSystem {
             gate,
             parked: Parked::start()?,
             granted: OnceLock::new(),
-            retries: Retries::default(),
+            retries: Retries::new(caller::call),
             selinux: std::path::Path::new("/sys/fs/selinux").exists(),
         };
         Ok(FileSystem {
@@ -95,6 +97,10 @@ impl FileSystem {
 
 /// Set in the number of a request that the kernel sends again, to another process or to this one.
 const SENT_AGAIN: u64 = 1 << 63;
+
+fn is_sent_again(unique: u64) -> bool {
+    unique & SENT_AGAIN != 0
+}
 
 /// A request's number as it was when it was sent first.
 fn origin(unique: u64) -> u64 {
@@ -149,8 +155,8 @@ impl Asked {
             .add(self.unique, self.thread, &self.promise);
     }
 
-    /// Runs `work` on `fid`, if the kernel came there rightly: else it is to look the name up again. Who has a
-    /// descriptor of it came by no name.
+    /// Runs `work` on `fid` if the kernel's path there is still right; else the kernel must look the name up
+    /// again. A call on a descriptor needs no name.
     fn run_at(
         self,
         fid: Fid,
@@ -163,7 +169,9 @@ impl Asked {
             let retries = &answer.context.retries;
             let is_found = retries.has_found(answer.thread, fid, question);
             let _pin = is_found.then(|| client.pin(fid));
+            let begins = client.is_directory(fid) && retries.begins_at(answer.thread, fid);
             if !is_found
+                && !begins
                 && let Err(failure) = client.reached_rightly(fid, reached).await
                 && !caller::has_by_descriptor(answer.thread, fid)
             {
@@ -173,12 +181,12 @@ impl Asked {
         });
     }
 
-    /// How a change of names in one of these directories failed. One that the caller has found in its second
-    /// attempt, and that is gone by now, was removed during the call: there is no third attempt.
+    /// How a change of names in one of these directories failed. One that the caller has come to in its
+    /// second attempt, and that is gone by now, was removed during the call: there is no third attempt.
     fn failed_in(&self, dirs: &[Fid], failure: FsError) -> FsError {
         let retries = &self.context.retries;
-        let is_found = |dir: &Fid| retries.has_found_directory(self.thread, *dir);
-        match failure == FsError::Stale && dirs.iter().any(is_found) {
+        let has_come = |dir: &Fid| retries.has_come_to_directory(self.thread, *dir);
+        match failure == FsError::Stale && dirs.iter().any(has_come) {
             true => FsError::NotFound,
             false => failure,
         }
@@ -212,6 +220,7 @@ impl Asked {
     /// Answers a call that has changed something. Where its caller was told before that it is interrupted,
     /// the kernel takes what was before for true.
     fn changed(&self, changed: impl FnOnce() -> Unheard, answer: impl FnOnce(Replier) -> Delivery) {
+        self.context.retries.ended(self.thread);
         if self.replier().map(answer) != Some(Delivery::Taken) {
             self.client().unheard(changed());
         }
@@ -248,8 +257,8 @@ impl Asked {
         told
     }
 
-    /// Whether the kernel may be told of a directory that it would have to move. Not where somebody else was told
-    /// of it and has yet to digest that: the kernel would move it back.
+    /// Whether the kernel may be told of a directory that it would have to move. Not where another call was
+    /// told of it and has yet to digest that: the kernel would move it back.
     fn telling(&self, name: &Name, entry: &Entry) -> Telling {
         let (fid, nodes) = (entry.fid, self.context.nodes());
         let is_trial = entry.attr.kind == FileKind::Directory
@@ -269,13 +278,15 @@ impl Asked {
         let telling = result
             .as_ref()
             .map_or(Telling::Final, |entry| self.telling(name, entry));
-        self.entry(dir, result, |entry| self.tell(name, entry, telling));
+        let tell = |entry: &Entry| self.tell(name, entry, telling);
+        self.entry(dir, Answering::Lookup, result, tell);
     }
 
     /// Answers with what was made as `name` in `dir`.
     fn made(&self, dir: Fid, name: &Name, result: Result<Entry, FsError>) {
         let made = result.as_ref().ok().map(|entry| entry.fid);
-        let taken = self.entry(dir, result, |entry| self.tell(name, entry, Telling::Final));
+        let tell = |entry: &Entry| self.tell(name, entry, Telling::Final);
+        let taken = self.entry(dir, Answering::Change, result, tell);
         if let (Some(fid), Delivery::Refused) = (made, taken) {
             self.client().unheard(Unheard::made(dir, name.clone(), fid));
         }
@@ -284,9 +295,8 @@ impl Asked {
     /// Answers with a directory that was found without a name.
     fn found_unnamed(&self, dir: Fid, result: Result<Entry, FsError>) {
         let nodes = self.context.nodes();
-        self.entry(dir, result, |entry| {
-            nodes.tell_unnamed(self.node, entry.fid)
-        });
+        let tell = |entry: &Entry| nodes.tell_unnamed(self.node, entry.fid);
+        self.entry(dir, Answering::Lookup, result, tell);
     }
 
     /// Gives a reference back that the kernel was not given.
@@ -299,15 +309,14 @@ impl Asked {
     fn entry(
         &self,
         dir: Fid,
+        answering: Answering,
         result: Result<Entry, FsError>,
         tell: impl FnOnce(&Entry) -> Told,
     ) -> Delivery {
-        let found = result.as_ref().ok();
-        let found = found.map(|entry| (entry.fid, entry.attr.kind));
-        self.context.retries.looked_up(self.thread, found);
         let entry = match result {
             Ok(entry) => entry,
             Err(failure) => {
+                self.hear_of_name(answering, None);
                 self.error(failure);
                 return Delivery::Refused;
             }
@@ -320,13 +329,32 @@ impl Asked {
         let current = self.client().stamp() == entry.stamp;
         let watched = passage.note(self.thread, dir, entry.fid);
         let told = tell(&entry);
-        let shaped = shape::entry_of(&entry, told, current, watched);
+        let mut shaped = shape::entry_of(&entry, told, current, watched);
+        let (fid, kind) = (entry.fid, entry.attr.kind);
+        // They may be withdrawn before the call uses them. The question after them would look like one of
+        // the next call.
+        if answering == Answering::Lookup
+            && kind != FileKind::Directory
+            && self.context.retries.is_second(self.thread)
+        {
+            shaped.attributes_valid = Duration::ZERO;
+        }
+        self.hear_of_name(answering, Some(FoundName { fid, kind }));
         let delivery = replier.entry(&shaped);
         drop(passage);
         if delivery == Delivery::Refused {
             self.untell(told.node, entry.fid);
         }
         delivery
+    }
+
+    /// The caller is about to be answered about a name.
+    fn hear_of_name(&self, answering: Answering, found: Option<FoundName>) {
+        let retries = &self.context.retries;
+        match answering {
+            Answering::Lookup => retries.looked_up(self.thread, found),
+            Answering::Change => retries.ended(self.thread),
+        }
     }
 
     /// Answers RENAME. The kernel moves what it has at the places when it is told.
@@ -456,6 +484,30 @@ impl Asked {
     }
 }
 
+impl FileSystem {
+    /// Begins what is asked. No `replier`: the caller was told that it is interrupted.
+    fn begin(&self, request: &Request<'_>, replier: Option<Replier>) {
+        self.context.gate.asks(request.pid);
+        self.context.hear_of_move(request);
+        trace!(unique = request.unique, thread = request.pid, nodeid = %Fid(request.nodeid), op = ?request.op, "asked");
+        let Some(client) = self.context.client() else {
+            replier.map(|replier| replier.error(crate::kernel::Errno::ENOTCONN));
+            return;
+        };
+        if is_sent_again(request.unique) {
+            client.asked_again(origin(request.unique));
+        }
+        let asked = Asked {
+            context: self.context.clone(),
+            unique: request.unique,
+            thread: request.pid,
+            node: request.nodeid,
+            promise: Arc::new(Mutex::new(replier)),
+        };
+        requests::dispatch(asked, request);
+    }
+}
+
 impl Handler for FileSystem {
     fn init(&self, _offer: &InitOffer) -> InitWish {
         InitWish::default()
@@ -477,24 +529,33 @@ impl Handler for FileSystem {
     }
 
     fn handle(&self, request: Request<'_>, replier: Replier) {
-        self.context.gate.asks(request.pid);
-        self.context.hear_of_move(&request);
-        trace!(unique = request.unique, thread = request.pid, nodeid = %Fid(request.nodeid), op = ?request.op, "asked");
-        if self.context.client().is_none() {
-            replier.error(crate::kernel::Errno::ENOTCONN);
-            return;
-        }
-        if let (Some(client), true) = (self.context.client(), request.unique & SENT_AGAIN != 0) {
-            client.asked_again(origin(request.unique));
-        }
-        let asked = Asked {
-            context: self.context.clone(),
-            unique: request.unique,
-            thread: request.pid,
-            node: request.nodeid,
-            promise: Arc::new(Mutex::new(Some(replier))),
+        self.begin(&request, Some(replier));
+    }
+
+    fn handle_early(&self, request: Request<'_>, replier: Replier) -> Early {
+        let waits_for_nothing = match &request.op {
+            // Comes under the locks of the process before, which go with the takeover.
+            Op::Write(write) => write.from_cache,
+            // A close that a server holds up could not be ended: its caller may be past all signals.
+            Op::Flush { .. } => true,
+            _ => false,
         };
-        requests::dispatch(asked, &request);
+        if waits_for_nothing {
+            self.handle(request, replier);
+            return Early::Served;
+        }
+        let promise = Arc::new(Mutex::new(Some(replier)));
+        let parked = &self.context.parked;
+        parked.add(request.unique, request.pid, &promise);
+        Early::Held
+    }
+
+    fn handle_held(&self, request: Request<'_>) {
+        let replier = self.context.parked.begin(request.unique);
+        // What the process before has begun of a call that was interrupted since is brought to its end.
+        if replier.is_some() || is_sent_again(request.unique) {
+            self.begin(&request, replier);
+        }
     }
 
     fn wakes(&self) {

@@ -145,7 +145,7 @@ impl Nodes {
         nodes
     }
 
-    /// The directory from which the kernel would have to move `fid`, where it were told that this is at `place`.
+    /// The directory from which the kernel would have to move `fid`, if it were told that this is at `place`.
     pub fn would_move(&self, place: Place, fid: Fid) -> Option<Fid> {
         let parent = {
             let state = self.lock();
@@ -156,9 +156,9 @@ impl Nodes {
         Some(self.file(parent).unwrap_or(Fid::NONE))
     }
 
-    /// The kernel is about to be told that the directory `fid` is at `place`, and to have one more reference to
-    /// its node. None: it must not be told by this call. `make` makes a further node of this number known to a
-    /// successor.
+    /// The kernel is about to be told that the directory `fid` is at `place`, and to have one more reference
+    /// to its node. None: this call must not tell it. The function `make` records a further node of this
+    /// number for the next process.
     pub fn tell(
         &self,
         (place, fid): (Place, Fid),
@@ -320,8 +320,8 @@ impl State {
         self.places.insert(place, node);
     }
 
-    /// The kernel has moved what it had at a place: `node`, as far as is known, which is not `moved` where the
-    /// name has come to lead elsewhere meanwhile.
+    /// The kernel has moved its node at a place, as far as is known `node`. This is not a node of `moved`
+    /// where the name leads elsewhere meanwhile.
     fn has_moved(&mut self, node: Option<u64>, (from, to): (Place, Place), moved: Fid) {
         let Some(node) = node.filter(|node| self.directories.contains_key(node)) else {
             return;
@@ -337,8 +337,8 @@ impl State {
         self.places.insert(to, node);
     }
 
-    /// The node of `fid` that the kernel is to have at `place`, and whether it must move it there for that: within
-    /// one directory it always can.
+    /// The node of `fid` for the kernel at `place`, and whether the kernel must move it there. Within one
+    /// directory it always can.
     fn node_at(&self, place: Place, fid: Fid) -> (u64, bool) {
         let is_there = |node: &u64| {
             let known = self.directories.get(node);

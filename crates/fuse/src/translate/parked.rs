@@ -1,4 +1,4 @@
-//! Requests that wait for a server, and what interrupts do to them (hazard 16). A killed caller gets its
+//! Requests that wait for a server, and what interrupts do to them. A killed caller gets its
 //! answer at once. Any other signal may be of no concern, so the call goes on for a second before the caller
 //! gets EINTR; what it does later is undone or harmless.
 
@@ -62,6 +62,13 @@ impl Parked {
     /// The request is answered.
     pub fn remove(&self, unique: u64) {
         lock(&self.shared.0).waiting.remove(&unique);
+    }
+
+    /// The request `unique` was added before it was begun, and begins now. None: an interrupt has
+    /// answered it.
+    pub fn begin(&self, unique: u64) -> Option<Replier> {
+        let held = lock(&self.shared.0).waiting.remove(&unique)?;
+        take(&held.1)
     }
 
     /// How many wait.

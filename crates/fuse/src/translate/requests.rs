@@ -2,13 +2,14 @@
 
 use base::{ByteRange, Fid, FsError};
 use client::{
-    Changed, Client, Entry, HandleId, NewNode, Place, Reached, ReadTo, Stat, Unheard, WriteWish,
+    CAPABILITY, Changed, Client, Entry, HandleId, NewNode, Place, Reached, ReadTo, Stat, Unheard,
+    WriteWish,
 };
 use wire::FileKind;
 use wire::mdt::{Caller, RenameMode, SetAttr, XattrMode};
 use wire::ost::AllocateMode;
 
-use super::caller::Process;
+use super::caller::{self, Process};
 use super::nodes;
 use super::retries::Question;
 use super::shape::{change_of, kind_of, name, open_wish};
@@ -83,7 +84,7 @@ pub(super) fn dispatch(asked: Asked, request: &Request<'_>) {
 }
 
 fn process(request: &Request<'_>) -> Process {
-    Process::new(request.pid, request.gid)
+    Process::new(request.pid, request.uid, request.gid)
 }
 
 /// Requests on open files and directories.
@@ -152,11 +153,11 @@ fn dispatch_open(asked: Asked, fid: Fid, request: &Request<'_>) {
 fn dispatch_rest(asked: Asked, fid: Fid, request: &Request<'_>) {
     match request.op {
         Op::Getxattr { name, size } => getxattr(asked, fid, name, size),
-        Op::Listxattr { size } => listxattr(asked, fid, size),
+        Op::Listxattr { size } => listxattr(asked, (fid, process(request)), size),
         Op::Setxattr {
             name, value, mode, ..
         } => setxattr(asked, fid, name, value, mode),
-        Op::Removexattr { name } => removexattr(asked, fid, name),
+        Op::Removexattr { name } => removexattr(asked, (fid, process(request)), name),
         Op::Statfs => statfs(asked),
         Op::Syncfs => sync(asked),
         // The kernel has checked already (default_permissions).
@@ -240,6 +241,12 @@ fn setattr(asked: Asked, fid: Fid, (caller, process): (Caller, Process), set: Se
     let taken = match (set.size, set.uid.or(set.gid)) {
         (Some(_), _) => Some((Changed::Content, process.asked_to_drop(set.kill_suid_gid))),
         (None, Some(_)) => Some((Changed::Owner, process)),
+        (None, None) if change == SetAttr::default() => match caller::is_chown(asked.thread) {
+            // `fallocate` and the like announce themselves so, and take privileges when they come.
+            Some(false) => None,
+            Some(true) => Some((Changed::Owner, process)),
+            None => Some((Changed::Unknown, process)),
+        },
         (None, None) => None,
     };
     asked.run_at(fid, (reached, Question::Change), async move {
@@ -374,9 +381,10 @@ fn create(
     let (client, answer, dir) = (asked.client(), asked.clone(), place.dir);
     let wish = open_wish(flags);
     let mode = (mode & 0o7777) as u16;
+    let is_second = asked.context.retries.is_second(asked.thread);
     asked.run(async move {
         let name = Some(place.name.clone());
-        let made = create_or_open(&client, place, mode, (flags, process)).await;
+        let made = create_or_open(&client, (place, is_second), mode, (flags, process)).await;
         let made = made.map_err(|failure| answer.failed_in(&[dir], failure));
         answer.created((dir, name), made, opened(wish.access.write, false));
     });
@@ -388,19 +396,23 @@ fn create_nameless(asked: Asked, (dir, caller): (Fid, Caller), mode: u32, flags:
     let mode = (mode & 0o7777) as u16;
     asked.run(async move {
         let made = client.create_nameless((dir, caller), mode, wish.access, wish.append);
+        let made = made
+            .await
+            .map_err(|failure| answer.failed_in(&[dir], failure));
         let how = opened(wish.access.write, false);
-        answer.created((dir, None), made.await, how);
+        answer.created((dir, None), made, how);
     });
 }
 
 /// How often a name may come and go under a caller who wants it made or opened.
 const TRIES: u32 = 100;
 
-/// Makes the file; where another mount was faster and the caller does not mind, opens what is
-/// there. `Stale` for what is no regular file: the kernel looks it up anew and does what is right.
+/// Makes the file, or opens it where another mount was faster and the caller allows that. For anything but a
+/// regular file it fails with `Stale`: the kernel then looks it up anew. In its second attempt it does not.
+/// The name led nowhere a moment ago, and so it may again.
 async fn create_or_open(
     client: &Client,
-    place: Place,
+    (place, is_second): (Place, bool),
     mode: u16,
     (flags, process): (OpenFlags, Process),
 ) -> Result<(Entry, HandleId), FsError> {
@@ -415,6 +427,7 @@ async fn create_or_open(
         }
         match open_existing(client, &place, (flags, &process)).await {
             Err(FsError::NotFound) => {}
+            Err(FsError::Stale) if is_second => {}
             opened => return opened,
         }
     }
@@ -529,9 +542,9 @@ fn write(asked: Asked, fid: Fid, process: Process, write: WriteRequest<'_>) {
         {
             return answer.error(failure);
         }
-        let length = data.len() as u64;
-        match client.write(fid, handle, offset, &data, wish).await {
-            Ok(_) => answer.written(fid, length),
+        let written = client.write_what_fits(fid, handle, offset, &data, wish);
+        match written.await {
+            Ok(length) => answer.written(fid, length as u64),
             Err(failure) => answer.error(failure),
         }
     });
@@ -601,7 +614,7 @@ fn lseek(asked: Asked, fid: Fid, offset: u64, whence: Whence) {
     });
 }
 
-/// Attributes the file system does not keep (hazard 11: the kernel and coreutils stop asking for
+/// Attributes the file system does not keep (the kernel and coreutils stop asking for
 /// these for the whole mount once they hear so).
 fn is_foreign(asked: &Asked, name: &[u8]) -> bool {
     let known: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
@@ -625,7 +638,11 @@ fn getxattr(asked: Asked, fid: Fid, name: &[u8], size: u32) {
         return asked.error(failure);
     }
     let (client, answer, name) = (asked.client(), asked.clone(), name.to_vec());
-    asked.run_at(fid, (Reached::Perhaps, Question::Use), async move {
+    let question = match name == client::CAPABILITY {
+        true => Question::Capability,
+        false => Question::Use,
+    };
+    asked.run_at(fid, (Reached::Perhaps, question), async move {
         match client.getxattr(fid, &name).await {
             Ok(value) => answer.sized_data(&value, size),
             Err(failure) => answer.error(failure),
@@ -633,11 +650,15 @@ fn getxattr(asked: Asked, fid: Fid, name: &[u8], size: u32) {
     });
 }
 
-fn listxattr(asked: Asked, fid: Fid, size: u32) {
+fn listxattr(asked: Asked, (fid, process): (Fid, Process), size: u32) {
     let (client, answer) = (asked.client(), asked.clone());
     asked.run_at(fid, (Reached::Perhaps, Question::Use), async move {
         match client.listxattr(fid).await {
-            Ok(names) => {
+            Ok(mut names) => {
+                let is_trusted = |name: &Vec<u8>| name.starts_with(b"trusted.");
+                if names.iter().any(is_trusted) && !process.sees_trusted() {
+                    names.retain(|name| !is_trusted(name));
+                }
                 let terminated = names.into_iter().flat_map(|mut name| {
                     name.push(0);
                     name
@@ -657,6 +678,8 @@ fn setxattr(asked: Asked, fid: Fid, name: &[u8], value: &[u8], mode: request::Xa
         request::XattrMode::Any => XattrMode::Set,
         request::XattrMode::Create => XattrMode::Create,
         request::XattrMode::Replace => XattrMode::Replace,
+        // No attribute is both there and not there.
+        request::XattrMode::Other(BOTH) => return set_neither(asked, fid, name),
         request::XattrMode::Other(_) => return asked.error(FsError::Invalid),
     };
     let (client, answer) = (asked.client(), asked.clone());
@@ -666,14 +689,48 @@ fn setxattr(asked: Asked, fid: Fid, name: &[u8], value: &[u8], mode: request::Xa
     });
 }
 
-fn removexattr(asked: Asked, fid: Fid, name: &[u8]) {
+/// The flags `XATTR_CREATE` and `XATTR_REPLACE` in one call.
+const BOTH: u32 = (libc::XATTR_CREATE | libc::XATTR_REPLACE) as u32;
+
+/// Says which of the two flags is wrong here.
+fn set_neither(asked: Asked, fid: Fid, name: &[u8]) {
+    let (client, answer, name) = (asked.client(), asked.clone(), name.to_vec());
+    asked.run_at(fid, (Reached::Perhaps, Question::Use), async move {
+        let there = client.getxattr(fid, &name).await;
+        answer.error(there.err().unwrap_or(FsError::Exists));
+    });
+}
+
+fn removexattr(asked: Asked, (fid, process): (Fid, Process), name: &[u8]) {
     if let Some(failure) = refuse(&asked, name) {
         return asked.error(failure);
     }
     let (client, answer, name) = (asked.client(), asked.clone(), name.to_vec());
-    asked.run_at(fid, (Reached::Perhaps, Question::Use), async move {
-        answer.changed_file(fid, client.removexattr(fid, name).await);
+    let question = match name == CAPABILITY {
+        true => Question::NoCapability,
+        false => Question::Use,
+    };
+    asked.run_at(fid, (Reached::Perhaps, question), async move {
+        match is_early(&client, (fid, &process), &name).await {
+            Ok(true) => answer.done(Ok(())),
+            Ok(false) => answer.changed_file(fid, client.removexattr(fid, name).await),
+            Err(failure) => answer.error(failure),
+        }
     });
+}
+
+/// The kernel removes capabilities before it asks for the change that takes them, which this caller may not
+/// be allowed. If it is allowed, then it takes them itself.
+async fn is_early(
+    client: &Client,
+    (fid, process): (Fid, &Process),
+    name: &[u8],
+) -> Result<bool, FsError> {
+    if name != CAPABILITY {
+        return Ok(false);
+    }
+    let refused_by = client.owner_who_refuses(fid, process).await?;
+    Ok(refused_by.is_some_and(|owner| !process.may_set_capabilities(owner)))
 }
 
 fn statfs(asked: Asked) {

@@ -68,9 +68,9 @@ pub(super) fn timeout(valid: bool) -> Duration {
     if valid { FOREVER } else { Duration::ZERO }
 }
 
-/// The kernel's entry; `current`: nothing was withdrawn since it was put together. `watched`: it will
-/// be known when it is digested, and so when a directory's name can be expired for good. A directory that the
-/// kernel must move is asked about next, which says that it has.
+/// The kernel's entry. If `current`, nothing was withdrawn since it was put together. If `watched`, the mount
+/// will know when the caller has digested it, and so when a directory's name can be expired for good. After a
+/// directory that the kernel must move its next request is about it, which shows that it has.
 pub(super) fn entry_of(
     entry: &Entry,
     told: Told,

@@ -1,7 +1,6 @@
-//! A tiny file system in memory, just enough to drive the layer from real system calls.
-//!
-//! Some names misbehave on purpose, see [`special`]. Every timeout is endless, so what the
-//! kernel shows changes only through system calls or notices.
+//! A tiny file system in memory, just enough to drive the layer from real system calls. Some names misbehave
+//! on purpose, see [`special`]. Every timeout is endless, so the kernel's view changes only through system
+//! calls or notices.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 

@@ -7,6 +7,7 @@ use mds::{Call, Mds, Output, Rules};
 use storage::{Disk, Kv, KvOptions};
 use wire::FileKind;
 use wire::mdt::{Caller, NewFile, Page, Reply, Request};
+use wire::update::{Change, LeasedDir, MadeFile, Times};
 
 /// How often the core hears what has become durable, in calls.
 const CALLS_PER_NEWS: u64 = 1000;
@@ -39,7 +40,7 @@ impl Bench {
             tag: 0,
             sequence: 0,
         };
-        let Reply::Sequences(range) = bench.call(Request::AllocSequences) else {
+        let Reply::Sequences { range, .. } = bench.call(Request::AllocSequences) else {
             panic!("no sequence");
         };
         bench.sequence = range.first;
@@ -109,6 +110,40 @@ impl Bench {
             open: None,
         });
         fid
+    }
+
+    /// Makes files in `dir`, so many from the number `first` on, in one set under its write lease.
+    #[allow(dead_code, reason = "not every example sends sets")]
+    pub fn create_set(&mut self, dir: Fid, first: u32, count: u32) {
+        let lease = self.mds.try_write_lease(None, ClientId(1), dir);
+        let lease = lease.expect("readable").expect("a client alone").handle;
+        let changed = Timestamp { secs: 1, nanos: 0 };
+        let changes = (first..first + count).map(|n| Change::Make {
+            dir: 0,
+            name: name(n),
+            made: MadeFile {
+                file: NewFile {
+                    fid: Fid::new(self.sequence, n + 1),
+                    kind: FileKind::Regular,
+                    mode: 0o644,
+                    rdev: 0,
+                    target: Vec::new(),
+                },
+                uid: 0,
+                gid: 0,
+                times: Times::default(),
+                ost: None,
+                open: None,
+            },
+        });
+        let changes = changes.collect();
+        let dirs = vec![LeasedDir {
+            dir,
+            lease,
+            changed,
+        }];
+        let reply = self.call(Request::Update { dirs, changes });
+        assert!(matches!(reply, Reply::Updated { .. }), "{reply:?}");
     }
 
     /// The page of `dir` that follows `cookie`, 256 entries of it.

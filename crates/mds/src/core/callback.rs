@@ -14,7 +14,8 @@ use crate::mutation::Mutation;
 use crate::namespace::end_orphan;
 use crate::ops::context::Note;
 use crate::records::{KnownClient, SequenceOwner};
-use crate::request::reply;
+use crate::recovery::Event;
+use crate::request::{Stage, reply};
 use crate::store::Failure;
 
 impl Mds {
@@ -109,11 +110,9 @@ impl Mds {
         let locked = match about {
             About::Blocking => return,
             About::Use => return self.use_answered(id, out),
-            About::Withdrawal {
-                handle,
-                dir,
-                version,
-            } => self.locks.acknowledge(client, dir, handle, version),
+            About::Withdrawal { handle, version } => {
+                self.locks.acknowledge(client, handle, version)
+            }
             About::Glimpse { handle } => {
                 let value = match answer {
                     CallbackReply::Glimpse(value) => value,
@@ -128,9 +127,8 @@ impl Mds {
     /// An operation that will not run.
     fn drop_op(&mut self, op: dlm::OpId, out: &mut Vec<Output>) {
         if let Some(parked) = self.parked.remove(&op) {
-            self.locks.forget_op(op, &parked.needs);
             reply(out, parked.call, Err(base::FsError::TryAgain));
-            if !parked.glimpse {
+            if parked.stage != Stage::Glimpse {
                 self.next_of_frame(parked.call.client, parked.call.slot, out);
             }
         }
@@ -161,8 +159,8 @@ impl Mds {
         }
     }
 
-    /// The process that goes on is settled: the uses of the one before go, and all locks so far, for it
-    /// has taken none of them for its own.
+    /// The next process of a mount is ready: the uses of the one before go, and all locks, as none of them
+    /// was adopted.
     pub(crate) fn drop_left_behind(&mut self, client: ClientId, out: &mut Vec<Output>) {
         let Some(opens) = self.left_behind.remove(&client) else {
             return;
@@ -176,8 +174,8 @@ impl Mds {
         }
     }
 
-    /// A client's session has ended, of its own will or by force: its locks, open files and stored
-    /// answers go, and it can make no files of its sequences any more.
+    /// Ends a client's session, after its goodbye or by eviction. Its locks, open files and stored answers
+    /// go, and it can make no files of its sequences any more.
     pub fn end_session(
         &mut self,
         now: Tick,
@@ -196,17 +194,12 @@ impl Mds {
         }
         self.forget_waiting(client);
         self.left_behind.remove(&client);
-        let locked = self.locks.evict(client);
-        self.follow(locked, &[], out);
         if self.halted {
-            return;
+            let locked = self.locks.evict(client);
+            return self.follow(locked, &[], out);
         }
         let closed = self.opens.remove_client(client);
-        let lacks = match self
-            .recovery
-            .window
-            .awaits(wire::handshake::ClientUuid(session.uuid))
-        {
+        let lacks = match self.recovery.awaits(session.uuid) {
             true => MayLack::Files,
             false => MayLack::Nothing,
         };
@@ -216,7 +209,17 @@ impl Mds {
         if let Err(Failure::Broken(cause)) = burnt {
             return self.halt(cause, out);
         }
-        self.is_back(session.uuid, out);
+        // Those that waited for this client go on after its end is stored, and are not answered before that
+        // is durable: a restart would let the client claim the directories again.
+        if self.locks.has_write_lease(client) {
+            self.lease_ended = self.state.transno;
+        }
+        let locked = self.locks.evict(client);
+        self.follow(locked, &[], out);
+        if self.halted {
+            return;
+        }
+        self.step_recovery(Event::Back(session.uuid), out);
         for question in unanswered {
             self.use_answered(question, out);
         }
@@ -229,7 +232,7 @@ impl Mds {
         how: Departure,
         lacks: MayLack,
     ) -> Result<(), Failure> {
-        self.has_nothing_to_tell(&uuid);
+        self.has_nothing_to_tell(uuid);
         let mut owned = Vec::new();
         let all = storage::KeyRange::all();
         self.store
@@ -255,7 +258,8 @@ impl Mds {
             Ok(())
         });
         if how == Departure::GivenUp {
-            self.note_given_up(uuid);
+            self.recovery
+                .note_given_up(uuid, self.state.transno, self.committed);
         }
         // Or a crash that comes soon would have others wait for who is gone.
         if let Some((ticket, _)) = self.tickets.back() {
@@ -266,7 +270,7 @@ impl Mds {
 
     /// Files that are not open any more: those without names go.
     fn close_all(&mut self, closed: Vec<Fid>) -> Result<(), Failure> {
-        let grace = self.grace_until.is_some();
+        let grace = self.recovery.is_grace();
         self.upkeep(|txn, opens| {
             for fid in closed {
                 // Two handles may have been of one file, which the first of them ended.
@@ -307,11 +311,7 @@ fn phrase(question: Locked, notes: &[Note]) -> Option<(Question, Callback)> {
             version,
         } => {
             let dir = Fid(resource.id);
-            let about = About::Withdrawal {
-                handle,
-                dir,
-                version,
-            };
+            let about = About::Withdrawal { handle, version };
             let note = notes.iter().find(|note| note.dir == dir && note.key == key);
             let callback = Callback::Withdraw {
                 handle,

@@ -6,7 +6,6 @@ use base::{BootEpoch, ClientId, FsError, Tick, Timestamp, Transno};
 use rpc::Departure;
 use rpc::window::GIVEN_UP_FOR;
 use storage::{KeyRange, StorageError};
-use wire::handshake;
 use wire::mdt::{Reply, Request, SetAttr};
 
 use super::Mds;
@@ -15,7 +14,7 @@ use crate::keys::{self, ClientUuid, Table};
 use crate::leaks::MayLack;
 use crate::mutation::Mutation;
 use crate::records::{BootBegun, KnownClient};
-use crate::recovery::Recovery;
+use crate::recovery::{Effect, Event, Recovery};
 use crate::request::{PARKED_MAX, Parked, reply};
 use crate::store::Failure;
 
@@ -61,16 +60,7 @@ impl Mds {
 
     /// It is, and that is not durable yet.
     pub fn is_giving_up(&self, client: &ClientUuid) -> bool {
-        let change = self.recovery.given_up.get(client);
-        change.is_some_and(|change| *change > self.committed)
-    }
-
-    /// As it stands since the last change.
-    pub(crate) fn note_given_up(&mut self, client: ClientUuid) {
-        let committed = self.committed;
-        let given_up = &mut self.recovery.given_up;
-        given_up.retain(|_, change| *change > committed);
-        given_up.insert(client, self.state.transno);
+        self.recovery.is_giving_up(client, self.committed)
     }
 
     /// This client lives and dies with the target's process: nobody ever waits for it.
@@ -80,8 +70,8 @@ impl Mds {
         }
     }
 
-    /// Nobody is served, and so given a lock, before it is durable that it is to be waited for: after
-    /// a crash it would believe what it holds while others change that.
+    /// Serves a client, and so grants locks, only when it is durable that the client is to be waited for.
+    /// After a crash it would else believe its cache while others change the files.
     pub(crate) fn wait_to_be_known(
         &mut self,
         call: Call,
@@ -146,18 +136,18 @@ impl Mds {
         request: Request,
         out: &mut Vec<Output>,
     ) -> Option<Request> {
-        if !self.recovery.window.is_open() || self.is_of_the_past(call, &request) {
+        if !self.recovery.is_open() || self.is_of_the_past(call, &request) {
             return Some(request);
         }
-        if self.recovery.window.wait((call, request)).is_err() {
-            reply(out, call, Err(FsError::TryAgain));
+        if let Err(refused) = self.recovery.wait(call, request) {
+            reply(out, call, Err(refused));
         }
         None
     }
 
-    /// It tells of an earlier boot: what a client had open, or changed under a lock that it had, or what
-    /// it gives back of that. Where it names a lock or a use of that boot it is refused, and told
-    /// otherwise, all before the client is ready. Whatever a client sends before must not keep the slots.
+    /// The request reports the state of an earlier boot: files that a client had open, changed under a lock,
+    /// or gives back. One that names a lock or use of that boot is refused, and then reported in another way,
+    /// all before the client is ready. No request that comes before may keep the slots.
     pub(crate) fn is_of_the_past(&self, call: Call, request: &Request) -> bool {
         match request {
             Request::Open { intent, .. } => intent.is_reopen(),
@@ -218,7 +208,7 @@ impl Mds {
             // The client that has it open still says so by itself.
             return reply(out, call, Ok(answer));
         }
-        self.recovery.replayed += 1;
+        self.recovery.count_replay();
         let parked = Parked {
             replay: Some(Box::new(answer)),
             ..Parked::new(call, request)
@@ -246,7 +236,7 @@ impl Mds {
             return;
         };
         let uuid = session.uuid;
-        let awaited = self.recovery.window.awaits(handshake::ClientUuid(uuid));
+        let awaited = self.recovery.awaits(uuid);
         // That it was given up was not durable.
         let again = std::mem::take(&mut session.begins_anew) && awaited;
         let given_up = match again {
@@ -260,7 +250,7 @@ impl Mds {
         if let Err(Failure::Broken(cause)) = heard {
             return self.halt(cause, out);
         }
-        self.is_back(uuid, out);
+        self.step_recovery(Event::Back(uuid), out);
     }
 
     /// A client that was given up was told so, and begins anew.
@@ -280,71 +270,54 @@ impl Mds {
         self.forget_client(client, Departure::GivenUp, MayLack::Files)
     }
 
-    /// Nobody waits for this client any more.
-    pub(crate) fn is_back(&mut self, uuid: ClientUuid, out: &mut Vec<Output>) {
-        if self.recovery.window.is_back(handshake::ClientUuid(uuid)) {
-            self.end_recovery(out);
-        }
-    }
-
     /// Ends the window now: who has not come back has lost what was not durable.
     pub fn give_up_waiting(&mut self, now: Tick, wall: Timestamp, out: &mut Vec<Output>) {
         self.set_time(now, wall);
-        self.end_recovery(out);
+        self.step_recovery(Event::Over, out);
     }
 
-    pub(crate) fn end_recovery(&mut self, out: &mut Vec<Output>) {
-        let Some((missing, waiting)) = self.recovery.window.end() else {
-            return;
-        };
-        for client in missing {
-            if let Err(Failure::Broken(cause)) = self.give_up(client.0) {
-                return self.halt(cause, out);
+    pub(crate) fn step_recovery(&mut self, event: Event, out: &mut Vec<Output>) {
+        for effect in self.recovery.step(self.now, event) {
+            match effect {
+                Effect::GiveUp(client) => self.give_up_missing(client, out),
+                Effect::Serve(call, request) => {
+                    let (now, wall) = (self.now, self.wall);
+                    self.handle(now, wall, call, request, out);
+                }
             }
-            // It may be here, and not done.
-            let here = self
-                .clients
-                .iter()
-                .find(|(_, known)| known.uuid == client.0);
-            out.extend(here.map(|(client, _)| Output::Evict { client: *client }));
         }
-        // Who had more to tell than went before has yet to tell the rest.
-        self.grace_until = Some(self.now.after(crate::core::GRACE));
-        self.end_grace_if_all_is_told();
-        let replayed = self.recovery.replayed;
-        tracing::info!(replayed, "recovery is over");
-        for (call, request) in waiting {
-            let (now, wall) = (self.now, self.wall);
-            self.handle(now, wall, call, request, out);
+    }
+
+    fn give_up_missing(&mut self, client: ClientUuid, out: &mut Vec<Output>) {
+        if self.halted {
+            return;
         }
+        if let Err(Failure::Broken(cause)) = self.give_up(client) {
+            return self.halt(cause, out);
+        }
+        // It may be here, and not done.
+        let here = self.clients.iter().find(|(_, known)| known.uuid == client);
+        out.extend(here.map(|(client, _)| Output::Evict { client: *client }));
     }
 
     /// A client has told all that it had of earlier boots.
     pub(crate) fn join(&mut self, client: ClientId, boot_epoch: BootEpoch) {
-        let session = self.clients.get(&client);
-        if let Some(session) = session.filter(|_| boot_epoch == self.recovery.boot_epoch) {
-            let uuid = session.uuid;
-            self.has_nothing_to_tell(&uuid);
+        if !self.recovery.is_of_boot(boot_epoch) {
+            return;
+        }
+        if let Some(session) = self.clients.get(&client) {
+            self.has_nothing_to_tell(session.uuid);
         }
     }
 
     /// What it had of earlier boots is told, or lost.
-    pub(crate) fn has_nothing_to_tell(&mut self, uuid: &ClientUuid) {
-        self.recovery.untold.remove(uuid);
-        self.end_grace_if_all_is_told();
-    }
-
-    fn end_grace_if_all_is_told(&mut self) {
-        if !self.recovery.is_open() && self.recovery.untold.is_empty() {
-            self.grace_until = self.grace_until.min(Some(self.now));
-        }
+    pub(crate) fn has_nothing_to_tell(&mut self, uuid: ClientUuid) {
+        self.recovery.told(self.now, uuid);
     }
 
     /// Who is gone waits for nothing.
     pub(crate) fn forget_waiting(&mut self, client: ClientId) {
-        self.recovery
-            .window
-            .retain(|(call, _)| call.client != client);
+        self.recovery.forget_waiting(client);
         self.newcomers.retain(|(_, call, _)| call.client != client);
         self.busy.forget(client);
         self.awaiting_ost.retain(|(waiting, _)| *waiting != client);

@@ -11,11 +11,11 @@ mod repair;
 mod survey;
 mod ways;
 
-use crate::hash::NameHasher;
 use crate::store::{Failure, Store};
+use wire::hash::NameHasher;
 
 pub use damage::{check_row, told_key};
-pub use history::{burn_sequences, forget_ost};
+pub use history::{ask_size, burn_sequences, forget_ost, next_sequence};
 pub use issue::{Issue, Mend, Severity};
 pub use repair::{Repaired, repair};
 

@@ -7,11 +7,11 @@ use layout::ObjectId;
 use storage::KeyRange;
 use wire::SizeState;
 
-use crate::hash::NameHasher;
 use crate::keys::{self, Table};
-use crate::records::{Dirent, Inode, State};
+use crate::records::{Dirent, Inode, KnownClient, State};
 use crate::store::{Failure, Store, missing};
 use crate::txn::Txn;
+use wire::hash::NameHasher;
 
 /// Whose an object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub enum Claim {
     Awaited,
     /// There is no such file, and nobody can make it any more.
     Nobodys,
+    /// Its file exists, has no such part on any OST, and nobody can give it one.
+    Superfluous,
 }
 
 /// Whose the object on `ost` is.
@@ -36,9 +38,14 @@ pub fn claim(store: &Store, ost: TargetIndex, object: ObjectId) -> Result<Claim,
     let fid = object.fid;
     match Txn::new(store, hasher, state, Timestamp::default()).file(fid) {
         Ok(file) => {
-            let mut stripes = file.inode.layout.stripes.iter();
-            let here = stripes.nth(object.stripe as usize) == Some(&ost);
-            return Ok(if here { Claim::Named } else { Claim::Elsewhere });
+            let stripes = &file.inode.layout.stripes;
+            return Ok(match stripes.get(object.stripe as usize) {
+                Some(place) if *place == ost => Claim::Named,
+                Some(_) => Claim::Elsewhere,
+                // Its first open for writing was lost with a crash, and may be repeated.
+                None if stripes.is_empty() && is_anyone_awaited(store)? => Claim::Awaited,
+                None => Claim::Superfluous,
+            });
         }
         Err(Failure::Refused(FsError::Stale)) => {}
         Err(other) => return Err(other),
@@ -51,9 +58,26 @@ pub fn claim(store: &Store, ost: TargetIndex, object: ObjectId) -> Result<Claim,
     let is_live = store.contains(Table::Sequences, &keys::sequence(sequence))?;
     Ok(match was_granted && !is_live {
         true => Claim::Nobodys,
-        // Of a number that was never granted nobody knows where it comes from.
+        // A client may repeat the grant of such a sequence, if a crash has taken it.
         false => Claim::Awaited,
     })
+}
+
+/// A client may come back and repeat what a crash has taken.
+fn is_anyone_awaited(store: &Store) -> Result<bool, Failure> {
+    let mut found = false;
+    store.scan(
+        Table::Clients,
+        &KeyRange::all(),
+        |_, client: KnownClient| {
+            found = client.given_up.is_none();
+            Ok(match found {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
+        },
+    )?;
+    Ok(found)
 }
 
 /// Visits each object that there must be, with its size in bytes: files with a name of which

@@ -11,7 +11,6 @@ use wire::FileKind;
 use super::issue::{Issue, LOST_FOUND, Mend};
 use super::survey::{NameSeen, Seen, Survey};
 use crate::format::directory_inode;
-use crate::hash::NameHasher;
 use crate::keys::{self, Spot, Table};
 use crate::mutation::{Mutation, apply};
 use crate::namespace::{attach, names_changed};
@@ -19,6 +18,7 @@ use crate::records::{Bytes, Dirent, Inode, NO_CLIENT, Place, SequenceOwner};
 use crate::recovery::note_boot;
 use crate::store::{Failure, Store, missing};
 use crate::txn::{File, Result, Txn};
+use wire::hash::NameHasher;
 
 /// How often something is mended and all is checked again. Beyond: what is left is told.
 const ROUNDS_MAX: usize = 32;

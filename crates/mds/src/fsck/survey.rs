@@ -8,10 +8,10 @@ use storage::KeyRange;
 use wire::FileKind;
 
 use super::issue::{Issue, Mend, Severity};
-use crate::hash::{NameHasher, hash_of};
 use crate::keys::{self, Spot, Table};
 use crate::records::{Bytes, Destroy, Dirent, Inode, Orphan, Place, SequenceOwner, State};
 use crate::store::{Failure, Store, missing};
+use wire::hash::{NameHasher, hash_of};
 
 /// What is known of one file.
 #[derive(Debug, Default, Clone)]

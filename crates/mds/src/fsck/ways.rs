@@ -46,8 +46,8 @@ impl Survey<'_> {
         }
     }
 
-    /// Where the way up from `from` ends: at a directory without a name, or in a ring, of which
-    /// the lowest stands for all. `ends` is what is known of others.
+    /// Where the way up from `from` ends: at a directory without a name, or in a ring, represented by its
+    /// lowest FID. The map `ends` caches the ends of others.
     fn end_of_way(&self, from: Fid, ends: &mut HashMap<Fid, Fid>) -> Fid {
         let (mut at, mut way, mut on_way) = (from, Vec::new(), HashSet::new());
         let end = loop {

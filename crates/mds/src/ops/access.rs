@@ -14,8 +14,8 @@ pub fn is_empty(change: &SetAttr) -> bool {
     *change == SetAttr::default()
 }
 
-/// Applies everything in `change` but the ctime. `alone`: nobody else has the file open for
-/// writing, or had since who says this has, so that a size the OSTs have committed is exact.
+/// Applies everything in `change` but the ctime. If `alone`, no other client has had the file open for
+/// writing since this one opened it, so a size that the OSTs have committed is exact.
 pub fn apply(ctx: &Ctx<'_, '_>, inode: &mut Inode, change: &SetAttr, alone: bool) -> Result<()> {
     let chown = change.uid.is_some() || change.gid.is_some();
     inode.uid = change.uid.unwrap_or(inode.uid);
@@ -49,7 +49,7 @@ pub fn apply(ctx: &Ctx<'_, '_>, inode: &mut Inode, change: &SetAttr, alone: bool
 }
 
 /// What a writer says of the size.
-fn set_size(inode: &mut Inode, update: &SizeUpdate, alone: bool) -> Result<()> {
+pub fn set_size(inode: &mut Inode, update: &SizeUpdate, alone: bool) -> Result<()> {
     match inode.kind {
         wire::FileKind::Regular => {}
         wire::FileKind::Directory => return Err(FsError::IsDirectory.into()),

@@ -15,8 +15,8 @@ use crate::txn::{File, Result, Txn};
 
 /// The space of MDT files and directories among lock resources.
 pub const SPACE: u8 = 1;
-/// The lock under which directories are moved to another parent: one at a time, so that two moves
-/// cannot make a ring of each other's targets.
+/// The lock for moves of directories to another parent. One runs at a time, so that two moves cannot make a
+/// ring.
 const RENAME: ResourceId = ResourceId { space: 0, id: 0 };
 
 /// Every inode bit an MDT gives out.
@@ -55,14 +55,14 @@ pub struct Rules {
     pub boot_epoch: Option<BootEpoch>,
     /// How long clients of the boot before are waited for. Beyond: given up.
     pub recovery_window: Duration,
-    /// Changes are said to be durable as soon as they are made, so that nobody keeps or waits for
-    /// anything: to measure what keeping the promise costs, and for nothing else.
+    /// Changes are reported as durable at once, so that no client keeps or waits for anything. Only for
+    /// measuring the cost of real durability.
     pub undurable: bool,
 }
 
 impl Rules {
-    /// How long a client may take to give a lock of an MDT back: half as long again as at an OST, for
-    /// it may have to wait there first until one that never answers is evicted.
+    /// How long a client may take to give a lock of an MDT back: half as long again as at an OST. It may
+    /// first have to wait there until a client that never answers is evicted.
     pub fn patience(&self) -> Duration {
         self.callback_deadline * 3 / 2
     }
@@ -109,8 +109,8 @@ pub struct Ctx<'a, 's> {
     pub grace: bool,
     /// The reply must wait until the change is durable.
     pub durable_first: bool,
-    /// It was done in an earlier boot of the target, and answered with this: the same is to come of
-    /// it, and uses of files are told of by themselves.
+    /// The answer that the request got in an earlier boot of the target. A replay must have the same result;
+    /// clients report uses of files separately.
     pub replay: Option<&'a Reply>,
 }
 
@@ -157,6 +157,15 @@ pub struct Note {
 }
 
 impl Needs {
+    /// To enter these directories.
+    pub(crate) fn entry(dirs: &[Fid]) -> Needs {
+        let enter = |dir: &Fid| Want::bits(resource(*dir), Mode::CR, Bits::LOOKUP);
+        Needs {
+            wants: dirs.iter().map(enter).collect(),
+            notes: Vec::new(),
+        }
+    }
+
     pub(super) fn lock(&mut self, fid: Fid, mode: Mode, bits: Bits) {
         self.wants.push(Want::bits(resource(fid), mode, bits));
     }
@@ -233,12 +242,13 @@ impl Needs {
 
 /// One request, as its operation sees it.
 pub trait Op {
-    /// What it needs; an error where it is already clear that it fails.
+    /// What it needs, found by looking names up; an error where it is already clear that it fails.
     fn needs(&self, _ctx: &Ctx<'_, '_>) -> Result<Needs> {
         Ok(Needs::default())
     }
 
-    /// Does it. The reply carries no locks yet.
+    /// Does it, with all of that held. It looks names up again: had that a different answer, `needs` would
+    /// have been asked once more. The reply carries no locks yet.
     fn run(&self, ctx: &mut Ctx<'_, '_>) -> Result<Reply>;
 }
 

@@ -5,6 +5,7 @@
 use base::limits::SYMLINK_BYTES_MAX;
 use base::{Fid, FsError, Name, TargetIndex};
 use layout::Layout;
+use wire::attr::inherited;
 use wire::mdt::{Access, Caller, NewFile, OpenHandle, Reply, WriteTicket};
 use wire::{FileKind, SizeState};
 
@@ -12,7 +13,7 @@ use super::context::{Ctx, Needs, Op, dir_state, node, too_many_links};
 use crate::keys;
 use crate::keys::Table;
 use crate::mutation::Mutation;
-use crate::namespace::{S_ISGID, attach, born_nameless, names_changed};
+use crate::namespace::{attach, born_nameless, names_changed};
 use crate::opens::Open;
 use crate::records::{DIRECTORY_BYTES, Inode, Place, SequenceOwner};
 use crate::txn::{File, Result};
@@ -67,16 +68,39 @@ impl Op for Create<'_> {
 
 /// The id can be that of a new file: it is of a sequence granted to the client, and no file's yet.
 pub fn check_new(ctx: &Ctx<'_, '_>, fid: Fid) -> Result<()> {
-    let key = keys::sequence(fid.sequence());
-    let owner: Option<SequenceOwner> = ctx.txn.store().get(Table::Sequences, &key)?;
-    let owned = owner.is_some_and(|owner| owner.client == ctx.who.uuid);
-    if !owned || ctx.txn.place(fid)?.is_some() {
+    if !owns(ctx, fid)? || ctx.txn.place(fid)?.is_some() {
         return Err(FsError::Invalid.into());
     }
     if ctx.txn.state.files >= ctx.rules.files_max {
         return Err(FsError::NoSpace.into());
     }
     ctx.check_room()
+}
+
+/// The id is of a sequence granted to the client.
+pub fn owns(ctx: &Ctx<'_, '_>, fid: Fid) -> Result<bool> {
+    let key = keys::sequence(fid.sequence());
+    let owner: Option<SequenceOwner> = ctx.txn.store().get(Table::Sequences, &key)?;
+    Ok(owner.is_some_and(|owner| owner.client == ctx.who.uuid))
+}
+
+/// There can be such a file. With `is_open` it is to be opened, too.
+pub fn check_kind(file: &NewFile, is_open: bool) -> Result<()> {
+    let target = &file.target;
+    let symlink = file.kind == FileKind::Symlink;
+    let refused = if symlink && target.is_empty() {
+        Some(FsError::NotFound)
+    } else if symlink && target.len() > SYMLINK_BYTES_MAX {
+        Some(FsError::NameTooLong)
+    } else if symlink == target.is_empty()
+        || target.contains(&0)
+        || (is_open && file.kind != FileKind::Regular)
+    {
+        Some(FsError::Invalid)
+    } else {
+        None
+    };
+    refused.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// A new file in `dir` that has neither bytes nor names in it. A directory with the set-group-id bit
@@ -88,17 +112,13 @@ pub fn plain_inode(
     caller: Caller,
 ) -> Inode {
     let now = ctx.txn.now;
-    let inherits = dir.mode & S_ISGID != 0;
     let is_directory = kind == FileKind::Directory;
-    let inherited = match inherits && is_directory {
-        true => S_ISGID,
-        false => 0,
-    };
+    let (mode, gid) = inherited((dir.mode, dir.gid), kind, (mode, caller.gid));
     Inode {
         kind,
-        mode: (mode & 0o7777) | inherited,
+        mode,
         uid: caller.uid,
-        gid: if inherits { dir.gid } else { caller.gid },
+        gid,
         nlink: if is_directory { 2 } else { 1 },
         rdev: 0,
         has_xattrs: false,
@@ -130,7 +150,7 @@ impl Create<'_> {
         {
             return Err(FsError::Exists.into());
         }
-        self.check_kind()?;
+        check_kind(self.file, self.open.is_some())?;
         check_new(ctx, self.file.fid)
     }
 
@@ -155,24 +175,6 @@ impl Create<'_> {
         names_changed(ctx.txn, dir, 1, i32::from(is_dir));
         ctx.txn.save_dir(self.dir, dir);
         Ok(spot.cookie)
-    }
-
-    fn check_kind(&self) -> Result<()> {
-        let target = &self.file.target;
-        let symlink = self.file.kind == FileKind::Symlink;
-        let refused = if symlink && target.is_empty() {
-            Some(FsError::NotFound)
-        } else if symlink && target.len() > SYMLINK_BYTES_MAX {
-            Some(FsError::NameTooLong)
-        } else if symlink == target.is_empty()
-            || target.contains(&0)
-            || (self.open.is_some() && self.file.kind != FileKind::Regular)
-        {
-            Some(FsError::Invalid)
-        } else {
-            None
-        };
-        refused.map_or(Ok(()), |error| Err(error.into()))
     }
 
     fn inode(&self, ctx: &Ctx<'_, '_>, dir: &Inode) -> Result<Inode> {

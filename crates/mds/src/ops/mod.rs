@@ -1,13 +1,11 @@
-//! The operations, one file each.
-//!
-//! An operation says what it needs before it runs; it looks names up to know. When it runs, with
-//! all of that held, it looks again: had the answer changed, it would have been asked anew.
+//! The operations of the metadata server, one file each.
 
 mod access;
 mod close;
 pub(crate) mod context;
 mod create;
 pub(crate) mod getattr;
+mod lease;
 mod link;
 mod lookup;
 pub(crate) mod open;
@@ -18,21 +16,23 @@ mod sequence;
 mod setattr;
 mod statfs;
 mod unlink;
+pub(crate) mod update;
 mod xattr;
 
 use wire::mdt::Request;
 
 use context::Op;
 
-/// Calls `with` with the operation of `request`; `None` for requests that are not operations on the
-/// namespace (locks, durability and walks of trees are the core's affair).
+/// Calls `with` with the operation of `request`. There is none (`None`) for requests about locks, durability
+/// and walks of trees, which belong to the core.
 pub fn with_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<R> {
     match request {
         Request::Create { .. }
         | Request::CreateNameless { .. }
         | Request::Link { .. }
         | Request::Unlink { .. }
-        | Request::Rename { .. } => with_name_op(request, with),
+        | Request::Rename { .. }
+        | Request::Update { .. } => with_name_op(request, with),
         Request::SetAttr { .. }
         | Request::Open { .. }
         | Request::Close { .. }
@@ -46,7 +46,8 @@ pub fn with_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<
         | Request::ReadDir { .. }
         | Request::ReadLink { .. }
         | Request::StatFs
-        | Request::PathOf { .. } => with_look(request, with),
+        | Request::PathOf { .. }
+        | Request::TakeLease { .. } => with_look(request, with),
         Request::Walk { .. }
         | Request::Cancel { .. }
         | Request::Convert { .. }
@@ -119,6 +120,7 @@ fn with_name_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option
             caller: *caller,
             whiteout: *whiteout,
         }),
+        Request::Update { dirs, changes } => with(&update::Update { dirs, changes }),
         _ => return None,
     })
 }
@@ -193,6 +195,7 @@ fn with_look<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<R>
         }),
         Request::ReadLink { fid } => with(&getattr::ReadLink { fid: *fid }),
         Request::StatFs => with(&statfs::StatFs),
+        Request::TakeLease { dir } => with(&lease::TakeLease { dir: *dir }),
         Request::PathOf { fid } => with(&path::PathOf { fid: *fid }),
         _ => return None,
     })

@@ -61,6 +61,7 @@ impl ReadDir {
             dir: dir_state(self.dir, &dir),
             entries,
             end,
+            covers_list: false,
         })
     }
 
@@ -94,6 +95,7 @@ impl ReadDir {
                     name: dirent.name,
                     fid: dirent.fid,
                     kind: dirent.kind,
+                    is_outside: false,
                 });
                 Ok(ControlFlow::Continue(()))
             })?;

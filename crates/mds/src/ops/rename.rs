@@ -1,6 +1,6 @@
-//! `op.rename`: a name moves, in one step: nobody sees both or neither. An existing target is
-//! replaced, refused or swapped; a whiteout may stay behind. No directory ever gets into its own subtree: of moves of
-//! directories between parents there is one at a time.
+//! `op.rename`: a name moves, in one step: nobody sees both or neither. An existing target is replaced,
+//! refused or swapped; a whiteout may stay behind. No directory ever gets into its own subtree, for
+//! directories move between parents one at a time.
 
 use base::{Fid, FsError, Name};
 use dlm::{Bits, Mode};
@@ -101,7 +101,8 @@ impl Rename<'_> {
         }
     }
 
-    /// The names, as far as they say by themselves that it can be; `None`: both name one file, and nothing happens.
+    /// The names, if the rename is possible by the names alone; `None`: both name one file, and nothing
+    /// happens.
     fn find(&self, ctx: &Ctx<'_, '_>) -> Result<Option<(Found, Dirs)>> {
         let txn = &ctx.txn;
         txn.dir(self.source_dir)?;

@@ -31,6 +31,7 @@ impl Op for AllocSequences {
         }
         ctx.txn.state.next_sequence += range.count;
         ctx.durable_first = true;
-        Ok(Reply::Sequences(range))
+        let name_key = ctx.txn.state.hash_key;
+        Ok(Reply::Sequences { range, name_key })
     }
 }

@@ -17,7 +17,7 @@ use crate::records::{Bytes, Inode};
 use crate::store::missing;
 use crate::txn::{File, Result, Txn};
 
-type Values = Vec<(Vec<u8>, Vec<u8>)>;
+pub type Values = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// See [`wire::mdt::Request::GetXattrs`].
 pub struct GetXattrs {
@@ -108,7 +108,7 @@ impl Op for RemoveXattr<'_> {
 }
 
 /// All of a file's, in name order.
-fn values(txn: &Txn<'_>, fid: Fid) -> Result<Values> {
+pub fn values(txn: &Txn<'_>, fid: Fid) -> Result<Values> {
     let mut values = Vec::new();
     let range = KeyRange::prefix(&keys::fid(fid));
     txn.store()
@@ -121,7 +121,7 @@ fn values(txn: &Txn<'_>, fid: Fid) -> Result<Values> {
 }
 
 /// The namespace is one of ours, and open to this kind of file.
-fn check_name(name: &[u8], inode: &Inode) -> Result<()> {
+pub fn check_name(name: &[u8], inode: &Inode) -> Result<()> {
     if name.len() > XATTR_NAME_BYTES_MAX {
         return Err(FsError::Range.into());
     }

@@ -1,7 +1,4 @@
-//! Requests for stretches of one walk that follow each other. The client asks for the next before
-//! the one before is answered, when neither knows yet where that ends.
-//!
-//! In memory only. What is not known any more is refused, and the client says itself where to go on.
+//! Requests for stretches of one walk that follow each other, known in memory only.
 
 use std::collections::VecDeque;
 
@@ -47,7 +44,9 @@ pub(crate) struct Ask {
     pub bytes_max: u32,
 }
 
-/// How walks go on from one request to the next.
+/// How walks go on from one request to the next. The client asks for the next stretch before the last one is
+/// answered, when neither side knows yet where that ends. A request that follows a stretch which is not known
+/// any more is refused, and the client says itself where to go on.
 #[derive(Debug, Default)]
 pub(crate) struct Chains {
     /// They wait for the answer before them, in the order they came.

@@ -2,6 +2,8 @@
 //! each of its writes with the power failing there, and what a restart finds is held against what
 //! was promised before.
 
+#![allow(dead_code, reason = "each test file uses its own part")]
+
 pub mod machine;
 pub mod picture;
 pub mod script;
@@ -10,9 +12,9 @@ use std::collections::BTreeMap;
 
 use base::{Tick, Timestamp, Transno};
 use mds::fsck;
-use mds::hash::NameHasher;
 use model::Model;
 use storage::{FaultyDisk, Kv, MemDisk, Survivors};
+use wire::hash::NameHasher;
 use wire::mdt::{Caller, Request};
 
 use machine::{Machine, Off};
@@ -222,7 +224,7 @@ impl Scenario {
     fn finish(&self, reference: &Reference, mut machine: Machine, mut users: Users, what: &str) {
         let on = "the power stays on";
         users.return_to(&mut machine, &[]).expect(on);
-        assert!(!machine.mds.recovery().window.is_open(), "{what}");
+        assert!(!machine.mds.recovery().is_open(), "{what}");
         check(&machine, what);
         users
             .go_on(&mut machine, &self.script, &mut |_, _| {})

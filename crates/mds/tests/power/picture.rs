@@ -4,14 +4,15 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use base::{Fid, Name};
+use base::{Fid, FsError, Name};
 use mds::keys::{self, Table};
 use mds::records::{Bytes, Dirent, Inode, KnownClient, Record, State};
 use mds::store::{Store, table_id};
 use model::Model;
 use model::node::Body;
 use storage::KeyRange;
-use wire::mdt::Request;
+use wire::mdt::{Caller, RenameMode, Request, SetAttr, XattrMode};
+use wire::update::{Change, LeasedDir};
 use wire::{FileKind, SizeState};
 
 /// Every record, byte by byte; but not which boot it is, and where boots began.
@@ -215,9 +216,63 @@ pub fn apply(model: &mut Model, request: &Request) {
         Request::RemoveXattr { fid, name } => model.remove_xattr(*fid, name),
         Request::Open { fid, .. } => model.open(*fid).map(drop),
         Request::Close { fid, .. } => model.close(*fid),
+        Request::Update { dirs, changes } => apply_set(model, dirs, changes),
         _ => Ok(()),
     };
     done.unwrap_or_else(|error| panic!("the oracle refuses {request:?}: {error}"));
+}
+
+/// The same of a set, whose changes are in an order in which they can be made one by one. Two names that
+/// swap stand next to each other.
+fn apply_set(model: &mut Model, dirs: &[LeasedDir], changes: &[Change]) -> Result<(), FsError> {
+    let dir = |at: &u8| dirs[usize::from(*at)].dir;
+    let mut changes = changes.iter();
+    while let Some(change) = changes.next() {
+        match change {
+            Change::Make {
+                dir: at,
+                name,
+                made,
+            } => {
+                let (uid, gid) = (made.uid, made.gid);
+                model.create(dir(at), name, &made.file, Caller { uid, gid })?;
+            }
+            Change::Link {
+                dir: at, name, fid, ..
+            } => model.link(*fid, dir(at), name)?,
+            Change::Remove {
+                dir: at, name, fid, ..
+            } => {
+                let is_dir = model.get(*fid)?.is_directory();
+                model.unlink(dir(at), name, is_dir, Caller::default())?;
+            }
+            Change::Replace { dir: at, name, .. } => {
+                let Some(Change::Replace {
+                    dir: to,
+                    name: other,
+                    ..
+                }) = changes.next()
+                else {
+                    return Err(FsError::Invalid);
+                };
+                let (from, to) = ((dir(at), name), (dir(to), other));
+                model.rename(from, to, RenameMode::Exchange, Caller::default())?;
+            }
+            Change::SetAttr { fid, attr } => {
+                let change = SetAttr {
+                    mode: attr.mode,
+                    ..SetAttr::default()
+                };
+                model.set_attr(*fid, &change)?;
+            }
+            Change::SetXattr {
+                fid, name, value, ..
+            } => model.set_xattr(*fid, name, value, XattrMode::Set)?,
+            Change::RemoveXattr { fid, name, .. } => model.remove_xattr(*fid, name)?,
+            Change::Size { .. } | Change::Gone { .. } => {}
+        }
+    }
+    Ok(())
 }
 
 /// What is the same however often the server died on the way. All records but those of answers,

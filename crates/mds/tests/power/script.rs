@@ -246,6 +246,7 @@ impl Users {
         }
         let (slot, xid) = ((self.begun % 4) as u16, self.begun);
         let place = |index: usize| (slot, xid, index as u16);
+        lease(machine, client, requests);
         let indexed = requests.iter().cloned().enumerate();
         let tags = indexed
             .map(|(index, request)| machine.send(client, place(index), request))
@@ -313,6 +314,23 @@ impl Users {
         self.frame(machine, client, &[request], watch)?;
         self.opens.remove(&(client, fid));
         Ok(())
+    }
+}
+
+/// Gives a client the write leases under which it sends sets. After a restart there is none before all uses
+/// of files are known. A machine that is off gives none either.
+fn lease(machine: &mut Machine, client: u64, requests: &[Request]) {
+    let sets = requests.iter().filter_map(|request| match request {
+        Request::Update { dirs, .. } => Some(dirs),
+        _ => None,
+    });
+    for leased in sets.flatten() {
+        let client = ClientId(client);
+        let given = machine.mds.try_write_lease(None, client, leased.dir);
+        if !matches!(given, Ok(Some(_))) {
+            machine.pass(GRACE + GRACE / 8);
+            let _ = machine.mds.try_write_lease(None, client, leased.dir);
+        }
     }
 }
 

@@ -16,6 +16,17 @@ pub struct Mirror {
     pub names: HashMap<(Fid, Name), Option<Fid>>,
     /// Attributes, and by the lease on which directory (or a lock of their own) they are covered.
     pub attrs: HashMap<Fid, (Attr, Option<Fid>)>,
+    /// All that answers to what was asked before may be older than.
+    news: Vec<News>,
+}
+
+/// Something that an answer on its way does not tell of.
+#[derive(Debug, Clone)]
+enum News {
+    /// Others are about to change what the callback says.
+    Asked(Callback),
+    /// This client has changed something.
+    Changed,
 }
 
 impl Mirror {
@@ -29,8 +40,18 @@ impl Mirror {
         of_fid.fold(Bits::NONE, |bits, grant| bits | Bits(grant.bits))
     }
 
+    /// When it is, in news: to be given with the answer to what is sent now.
+    pub fn now(&self) -> usize {
+        self.news.len()
+    }
+
     /// A question came, and is about to be answered.
     pub fn asked(&mut self, callback: &Callback) {
+        self.news.push(News::Asked(callback.clone()));
+        self.forget(callback);
+    }
+
+    fn forget(&mut self, callback: &Callback) {
         match callback {
             Callback::Blocking { handle, .. } => {
                 self.grants.remove(handle);
@@ -70,9 +91,33 @@ impl Mirror {
         self.grants = grants;
     }
 
-    /// An answer came.
-    pub fn answered(&mut self, request: &Request, result: &Result<Reply, FsError>) {
+    /// The answer to what was sent at `asked` came.
+    pub fn answered(&mut self, asked: usize, request: &Request, result: &Result<Reply, FsError>) {
         let Ok(reply) = result else { return };
+        self.keep_reply(request, reply);
+        let since: Vec<News> = self.news.iter().skip(asked).cloned().collect();
+        for news in since {
+            match (news, reply) {
+                (News::Asked(callback), _) => self.forget(&callback),
+                (News::Changed, Reply::Page(page)) => self.forget_page(page),
+                (News::Changed, _) => {}
+            }
+        }
+        if request.is_modification() {
+            self.news.push(News::Changed);
+        }
+    }
+
+    /// Nothing of a page is certain.
+    fn forget_page(&mut self, page: &Page) {
+        for entry in &page.entries {
+            self.names.remove(&(page.dir.fid, entry.name.clone()));
+            self.attrs.remove(&entry.fid);
+        }
+        self.attrs.remove(&page.dir.fid);
+    }
+
+    fn keep_reply(&mut self, request: &Request, reply: &Reply) {
         match (request, reply) {
             (Request::Cancel { handles }, _) => {
                 handles.iter().for_each(|handle| {
@@ -108,11 +153,13 @@ impl Mirror {
     fn keep_page(&mut self, page: &Page) {
         if let Lease::Held(grant) = page.lease {
             self.grants.insert(grant.handle, grant);
-            for entry in &page.entries {
+            for entry in page.entries.iter().filter(|entry| !entry.is_outside) {
                 self.names
                     .insert((page.dir.fid, entry.name.clone()), Some(entry.fid));
             }
-            self.keep_dir(&page.dir);
+            if page.covers_list {
+                self.keep_dir(&page.dir);
+            }
         }
         let nodes = page.entries.iter().filter_map(|entry| entry.node.as_ref());
         nodes.for_each(|node| self.keep(node, Some(page.dir.fid)));
@@ -197,18 +244,16 @@ impl Mirror {
                 self.grants.insert(grant.handle, *grant);
                 self.attrs.insert(node.fid, (node.attr.clone(), None));
             }
-            // Found by its id alone: nobody knows which lease that is.
-            Cover::Parent if dir.is_none() => {
-                self.attrs.remove(&node.fid);
-            }
-            Cover::Parent => {
-                let dir = dir.expect("just seen");
-                assert!(
-                    self.bits(dir).contains(Bits::CHILD),
-                    "a cover without a lease"
-                );
-                self.attrs.insert(node.fid, (node.attr.clone(), Some(dir)));
-            }
+            // Found by its id alone, nobody knows which lease that is. And a lease may have been given
+            // up meanwhile, or be in an answer that is held back.
+            Cover::Parent => match dir.filter(|dir| self.bits(*dir).contains(Bits::CHILD)) {
+                Some(dir) => {
+                    self.attrs.insert(node.fid, (node.attr.clone(), Some(dir)));
+                }
+                None => {
+                    self.attrs.remove(&node.fid);
+                }
+            },
             Cover::None => {
                 self.attrs.remove(&node.fid);
             }

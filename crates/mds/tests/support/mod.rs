@@ -4,6 +4,7 @@
 
 pub mod mirror;
 pub mod planted;
+pub mod sets;
 pub mod space;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -13,11 +14,11 @@ use std::time::Duration;
 use base::{
     ClientId, Fid, FsError, LockHandle, Name, Rng, SeededRng, Tick, Timestamp, Transno, Xid,
 };
-use mds::hash::NameHasher;
 use mds::store::tables;
 use mds::{Call, Mds, Output, Rules, fsck};
 use rpc::Departure;
 use storage::{FaultyDisk, Kv, KvOptions, MemDisk};
+use wire::hash::NameHasher;
 use wire::mdt::{
     Access, Callback, CallbackReply, Caller, Glimpsed, NewFile, OpenHandle, OpenIntent, Page,
     RenameMode, Reply, Request, SetAttr,
@@ -91,7 +92,8 @@ pub struct World {
     pub outputs: Vec<Output>,
     /// What each client keeps of what it was told, where a test asks for that.
     pub mirrors: BTreeMap<u64, mirror::Mirror>,
-    requests: HashMap<u64, (Call, Request)>,
+    /// Requests under way, each with when its client's mirror sent it.
+    requests: HashMap<u64, (Call, Request, usize)>,
     /// Changes that may not be durable, in their order.
     done: Vec<Done>,
 }
@@ -183,7 +185,8 @@ impl World {
     /// A new FID of the client's sequence.
     pub fn fid(&mut self, client: ClientId) -> Fid {
         if self.client(client).sequence.is_none() {
-            let Ok(Reply::Sequences(range)) = self.call(client, Request::AllocSequences) else {
+            let Ok(Reply::Sequences { range, .. }) = self.call(client, Request::AllocSequences)
+            else {
                 panic!("no sequence");
             };
             self.client(client).sequence = Some(range.first);
@@ -225,12 +228,19 @@ impl World {
             xid,
             index,
         };
-        self.requests.insert(tag, (call, request.clone()));
+        self.note_request(call, &request);
         let mut out = Vec::new();
         self.mds
             .handle(self.tick, self.wall, call, request, &mut out);
         self.take(out);
         tag
+    }
+
+    fn note_request(&mut self, call: Call, request: &Request) {
+        let mirror = self.mirrors.get(&call.client.0);
+        let asked = mirror.map_or(0, mirror::Mirror::now);
+        self.requests
+            .insert(call.tag, (call, request.clone(), asked));
     }
 
     /// Sends a request and answers every question until it is answered.
@@ -325,9 +335,9 @@ impl World {
                     transno,
                     ..
                 } => {
-                    if let Some((call, request)) = self.requests.remove(&tag) {
+                    if let Some((call, request, asked)) = self.requests.remove(&tag) {
                         if let Some(mirror) = self.mirrors.get_mut(&call.client.0) {
-                            mirror.answered(&request, &result);
+                            mirror.answered(asked, &request, &result);
                         }
                         self.note_done(call, request, &result, transno);
                     }
@@ -467,7 +477,7 @@ impl World {
             tag: self.next_tag,
             ..done.call
         };
-        self.requests.insert(call.tag, (call, done.request.clone()));
+        self.note_request(call, &done.request);
         let (request, reply) = (done.request.clone(), done.reply.clone());
         let mut out = Vec::new();
         self.mds
@@ -506,7 +516,7 @@ impl World {
         self.mirrors.values_mut().for_each(mirror::Mirror::clear);
         let clients: Vec<ClientId> = self.clients.values().map(|client| client.id).collect();
         clients.into_iter().for_each(|client| self.ready(client));
-        assert!(!self.mds.recovery().window.is_open());
+        assert!(!self.mds.recovery().is_open());
     }
 
     /// The server dies, starts again, and waits for its clients.

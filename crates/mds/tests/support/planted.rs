@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use base::{BootEpoch, ClientId, Fid};
 use mds::fsck::{self, Issue, Repaired};
-use mds::hash::NameHasher;
 use mds::keys::{self, Spot, Table};
 use mds::mutation::{Mutation, apply};
 use mds::records::{Dirent, Inode, Place};
 use storage::{Batch, Survivors};
+use wire::hash::NameHasher;
 use wire::mdt::{Reply, Request, XattrMode};
 use wire::{Attr, FileKind};
 

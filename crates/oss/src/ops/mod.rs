@@ -8,6 +8,7 @@ pub(crate) mod list;
 mod read;
 mod resize;
 mod seek;
+mod statfs;
 mod watch;
 mod write;
 
@@ -84,7 +85,7 @@ impl Oss {
                 self.locks.tell(now, Input::Cancel { client, handles });
                 Step::answer(Reply::Done)
             }
-            Request::StatFs => Step::answer(Reply::Space(self.objects.space()?)),
+            Request::StatFs => Step::answer(self.statfs()?),
             Request::List {
                 from,
                 unrecorded,

@@ -36,8 +36,8 @@ enum Right {
 }
 
 impl Oss {
-    /// Answers at once, or when the bytes are read. Where a lock is wanted and not free, the answer has no lock and no bytes:
-    /// those here may be older than those of a writer.
+    /// Answers at once, or when the bytes are read. Where a lock is wanted and not free, the answer has no
+    /// lock and no bytes: those here may be older than those of a writer.
     pub(crate) fn read(&mut self, now: Tick, client: ClientId, read: &Read) -> Outcome<Step> {
         if read.len as usize > BULK_BYTES_MAX {
             return Err(FsError::Invalid.into());

@@ -1,13 +1,14 @@
 //! Changing where an object has bytes: its size, or what space a range takes.
 
 use base::{ByteRange, ClientId, FsError, Tick};
-use wire::ost::{AllocateMode, Reply};
+use wire::ost::AllocateMode;
+use wire::shape::Shape;
 
 use crate::failure::Outcome;
 use crate::locks::Wish;
 use crate::objects::file_range;
 use crate::oss::Oss;
-use crate::resizing::{Resize, Shape};
+use crate::resizing::Resize;
 use crate::step::{Job, Need, Step};
 
 impl Oss {
@@ -61,6 +62,6 @@ impl Oss {
             }
         };
         let attr = self.objects.attr(object)?;
-        Ok(Step::Done(Reply::Written { attr }.into(), transno))
+        Ok(Step::Done(self.changed(attr).into(), transno))
     }
 }

@@ -29,13 +29,20 @@ impl Oss {
         } = watch;
         let mode = if writes { Mode::PW } else { Mode::PR };
         let wish = Wish::all(object, mode)?;
-        let best = (!again).then(|| self.locks.try_best(now, client, wish));
-        if let Some(grant) = best.flatten() {
-            let (grant, attr) = (locks::told(&grant), self.objects.attr(object)?);
-            return Step::answer(Reply::Locked { grant, attr });
-        }
         let watch = Wish::all(object, Mode::CR)?;
-        Ok(Step::Park(Job::Enqueue, Need::Grant(watch)))
+        let at_once = match again {
+            true => self.locks.try_grant(now, client, watch),
+            false => self.locks.try_best(now, client, wish),
+        };
+        match at_once {
+            Some(grant) => {
+                let (grant, attr) = (locks::told(&grant), self.objects.attr(object)?);
+                Step::answer(Reply::Locked { grant, attr })
+            }
+            // It is asked together with many others, which are not to wait.
+            None if again => Err(FsError::TryAgain.into()),
+            None => Ok(Step::Park(Job::Enqueue, Need::Grant(watch))),
+        }
     }
 
     /// The watchers have heard of it.

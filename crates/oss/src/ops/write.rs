@@ -3,7 +3,7 @@
 use base::{BootEpoch, ByteRange, ClientId, FsError, LockHandle, Tick};
 use layout::ObjectId;
 use wire::mdt::WriteTicket;
-use wire::ost::{Reply, UNDER_MDT};
+use wire::ost::UNDER_MDT;
 
 use crate::failure::Outcome;
 use crate::locks::Wish;
@@ -55,7 +55,7 @@ impl Oss {
         self.objects
             .write(write.object, write.offset, write.data, write.change)?;
         let attr = self.objects.attr(write.object)?;
-        Ok(Step::Done(Reply::Written { attr }.into(), transno))
+        Ok(Step::Done(self.changed(attr).into(), transno))
     }
 
     /// The client's process has taken the place of another, of whose locks it does not know the names.

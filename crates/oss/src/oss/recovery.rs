@@ -23,7 +23,7 @@ impl Oss {
         }
     }
 
-    /// What only servers may ask is refused to the client that has not proven to be one.
+    /// Refuses a request that only servers may send to a client without the servers' credential.
     pub(crate) fn permitted(&self, client: ClientId, request: Request) -> Result<Request, FsError> {
         match request.is_for_servers() && !self.servers.contains(&client) {
             true => Err(FsError::NotPermitted),

@@ -433,7 +433,7 @@ pub fn attr_of(reply: &Reply) -> ObjectAttr {
     match reply {
         Reply::Locked { attr, .. }
         | Reply::Read { attr, .. }
-        | Reply::Written { attr }
+        | Reply::Written { attr, .. }
         | Reply::Appended { attr, .. }
         | Reply::Glimpsed { attr } => *attr,
         other => panic!("no attributes: {other:?}"),

@@ -20,8 +20,8 @@ const APART: Duration = Duration::from_secs(10);
 pub struct Clocks(Arc<Mutex<Told>>);
 
 impl Clocks {
-    /// `target`'s server at `address` said `there` to a hello that this machine sent at the first of
-    /// `here` and had an answer to at the second. What a person is to be told, if that is news.
+    /// Compares the server's clock `there` with the times `here` at which the hello was sent and answered.
+    /// Returns the line for the log, if it is news.
     pub(super) fn compare(
         &self,
         (target, address): (TargetName, String),

@@ -9,7 +9,7 @@ use base::{BootEpoch, Disrupted, TargetKind};
 use wire::frame::FrameKind;
 use wire::handshake::{Hello, Lane, Nonce, Refusal, RefusalReason, Versions, Welcome};
 
-use super::{Inner, PeerState, Token, disrupted_by, fail};
+use super::inner::{Inner, PeerState, Token, disrupted_by, fail};
 use crate::connection::{Connection, Reading};
 use crate::greet::{self, GreetError};
 use crate::session::Begun;
@@ -27,14 +27,15 @@ const BACKOFF_UNSERVED: Duration = Duration::from_secs(2);
 /// The wait after a refusal, which only a person can mend.
 const BACKOFF_REFUSED: Duration = Duration::from_secs(30);
 
-/// A handshake that takes longer is with a target so far away that what one connection may have
-/// under way can be less than the network could take.
+/// A target whose handshake takes longer is far away: the window of one connection can be less than the
+/// network could carry.
 const FAR: Duration = Duration::from_millis(10);
 /// Lanes to a target that is nearer.
 const LANES_NEAR: usize = 2;
 
 /// Of a target at whose address somebody answers who may be anybody.
-const UNPROVEN: &str = "is not reached; calls wait: who answers has not proven its key, and says";
+const UNPROVEN: &str =
+    "is not reached; calls wait: the peer that answers has not proven its key, and says";
 
 /// A connection that is welcome.
 type Greeted = (Arc<dyn Transport>, Welcome);
@@ -230,7 +231,7 @@ impl Connector {
             }
         })?;
         let vouched_for = transport.identity().trusted().is_some();
-        let hello = self.hello(lane, crate::random().map_err(broken)?, !vouched_for);
+        let hello = self.hello(lane, crate::random::random().map_err(broken)?, !vouched_for);
         let mut state = lock(&self.inner.state);
         if state.closing {
             transport.shutdown();

@@ -1,11 +1,4 @@
-//! How rules are written:
-//!
-//! ```text
-//! start NAME [opcode={NAME,…}] [client={CLIENT,…}] [uid={UID,…}] [each=client|uid] rate=N [burst=N]
-//! change NAME [rate=N] [burst=N]
-//! stop NAME
-//! ```
-//! Fields are separated by blanks or `&`; braces around a single value may be left out.
+//! Rules of the scheduler as text: commands that start, change and stop them.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -22,7 +15,14 @@ const NUMBERS: RangeInclusive<u32> = 1..=1_000_000;
 /// Tokens kept where the rule does not say.
 const BURST: u32 = 3;
 
-/// What somebody wants of the rules.
+/// A change of the rules, written as
+///
+/// ```text
+/// start NAME [opcode={NAME,…}] [client={CLIENT,…}] [uid={UID,…}] [each=client|uid] rate=N [burst=N]
+/// change NAME [rate=N] [burst=N]
+/// stop NAME
+/// ```
+/// Fields are separated by blanks or `&`; braces around a single value may be left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// One rule more.
@@ -339,7 +339,7 @@ fn operation(word: Word<'_>, vocabulary: &Vocabulary) -> Result<&'static str, Ru
 }
 
 fn knows_uids(value: Word<'_>, vocabulary: &Vocabulary) -> Result<(), RuleError> {
-    let what = "requests to this target do not say whose they are; use client= instead";
+    let what = "requests to this target do not name a user; use client= instead";
     match vocabulary.uids {
         true => Ok(()),
         false => Err(RuleError::at(value.column, what)),

@@ -152,8 +152,7 @@ fn what_is_wrong_is_said_with_its_place_and_how_to_mend_it() {
     let long = format!("start slow{} rate=1", " ".repeat(5000));
     assert!(refused(&long).starts_with("longer than 4095 characters"));
     let uid = parse("start slow uid=5 rate=1", &OST).expect_err("no uids there");
-    let said =
-        "character 16: requests to this target do not say whose they are; use client= instead";
+    let said = "character 16: requests to this target do not name a user; use client= instead";
     assert_eq!(uid.to_string(), said);
 }
 

@@ -1,52 +1,17 @@
 //! Who may come in, and whether a client goes on with its session or gets a new one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::limits::CLIENTS_MAX;
 use base::{BootEpoch, ClientId, Disrupted};
 use wire::frame::SessionId;
-use wire::handshake::{ClientUuid, Handshake, Hello, Lane, Refusal, RefusalReason, Welcome};
+use wire::handshake::{Handshake, Hello, Lane, Refusal, RefusalReason, Welcome};
 
+use super::Shared;
 use super::connected::{Connected, PeerInfo};
-use super::{Departure, Shared, Target, Unwelcome};
+use super::target::{Departure, Target, Unwelcome};
 use crate::greet::{self, Caller, GreetError};
 use crate::threads::lock;
 use crate::transport::Transport;
-
-/// A target's sessions: at most one of each mount.
-#[derive(Default)]
-pub(super) struct Registry {
-    sessions: HashMap<ClientUuid, Arc<Connected>>,
-    last: u32,
-}
-
-impl Registry {
-    pub(super) fn all(&self) -> Vec<Arc<Connected>> {
-        self.sessions.values().cloned().collect()
-    }
-
-    pub(super) fn remove(&mut self, session: &Connected) {
-        let uuid = session.peer().uuid;
-        if self
-            .sessions
-            .get(&uuid)
-            .is_some_and(|known| std::ptr::eq(&**known, session))
-        {
-            self.sessions.remove(&uuid);
-        }
-    }
-
-    /// The number of one session more.
-    fn next_id(&mut self) -> Result<SessionId, Refusal> {
-        if self.sessions.len() >= CLIENTS_MAX {
-            let text = format!("{CLIENTS_MAX} clients have a session, and no more may have one");
-            return Err(Refusal::new(RefusalReason::Service, text));
-        }
-        self.last = self.last.wrapping_add(1).max(1);
-        Ok(SessionId(self.last))
-    }
-}
 
 /// The session of a hello.
 struct Admitted {
@@ -123,7 +88,7 @@ impl Shared {
             // Others may say hello meanwhile.
             target.service.wait_to_give_up(info.uuid)?;
             let _admission = lock(&target.admission);
-            let known = lock(&target.sessions).sessions.get(&info.uuid).cloned();
+            let known = lock(&target.sessions).of(info.uuid);
             let claimed = known.as_ref().map_or(0, |session| session.claimed());
             if claimed > accepted {
                 // It has left this connection: what it said here is not what it has now.
@@ -226,9 +191,7 @@ impl Shared {
     ) -> Arc<Connected> {
         let session = Connected::new(target.clone(), old.id(), info, self.clock.tick());
         session.becomes_known();
-        lock(&target.sessions)
-            .sessions
-            .insert(session.peer().uuid, session.clone());
+        lock(&target.sessions).insert(&session);
         old.end(Disrupted::Evicted);
         target.service.succeeded(session.clone());
         let (name, ClientId(client)) = (target.name, session.client());
@@ -273,9 +236,7 @@ fn anew(hello: &Hello, session: Arc<Connected>) -> Result<Option<Admitted>, Unwe
 fn enter(session: &Arc<Connected>) -> Result<(), Unwelcome> {
     let target = session.target();
     // In the table first: the service may evict it at once.
-    lock(&target.sessions)
-        .sessions
-        .insert(session.peer().uuid, session.clone());
+    lock(&target.sessions).insert(session);
     let entered = target.service.connected(session.clone());
     if entered.is_err() {
         session.end(Disrupted::Refused);
@@ -284,9 +245,9 @@ fn enter(session: &Arc<Connected>) -> Result<(), Unwelcome> {
 }
 
 impl Target {
-    /// A peer that was told of more than is here, or knows a later boot, has seen a better copy of this
-    /// target, or lies: it is not let in. Another server's word stops the target. A client's never does,
-    /// nor that of many: one who has the key can be any number of them, at any number of addresses.
+    /// Refuses a peer that was told of more changes than are here, or knows a later boot. It has seen a
+    /// better copy of this target, or lies. Another server's word stops the target. Clients' words never do,
+    /// however many: one holder of the key can be any number of clients, at any number of addresses.
     fn check_history(&self, hello: &Hello, info: &PeerInfo) -> Result<(), Refusal> {
         let (ours, boot_epoch) = (self.last_committed.get(), self.boot_epoch);
         let (told, known) = (hello.last_committed, hello.boot_epoch);
@@ -331,7 +292,7 @@ impl Target {
     }
 
     fn admit_bulk(&self, hello: &Hello, info: &PeerInfo) -> Result<Admitted, Refusal> {
-        let known = lock(&self.sessions).sessions.get(&info.uuid).cloned();
+        let known = lock(&self.sessions).of(info.uuid);
         match known {
             Some(session)
                 if self.resumes(hello, &session)

@@ -8,7 +8,7 @@ use base::{ClientId, Disrupted, Tick, Transno, Xid};
 use wire::frame::{Frame, FrameKind, SessionId};
 use wire::handshake::{ClientUuid, Credential, Lane};
 
-use super::{Departure, Target};
+use super::target::{Departure, Target};
 use crate::batch::{Message, ReplyBatch, ReplyMessage};
 use crate::connection::Connection;
 use crate::pool::{Member, Share};
@@ -138,8 +138,8 @@ impl Connected {
         }
     }
 
-    /// Ends the session: the client is told if it can be, and drops everything. The service's
-    /// `expired` is not called: the caller that evicts cleans up.
+    /// Ends the session: the client is told if it can be, and drops everything. The service's `expired` is
+    /// not called: the caller cleans up.
     pub fn evict(&self) {
         let mut state = lock(&self.state);
         if state.ended {

@@ -1,5 +1,5 @@
-//! Connections that have not said yet who they are: how many there may be, of each source and in all, and
-//! which of them must go. docs/wire.md, "Silence, floods and garbage", is normative.
+//! Connections in their handshake: how many there may be, of each source and in all, and which of them must
+//! go. The normative text is docs/wire.md, "Silence, floods and garbage".
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

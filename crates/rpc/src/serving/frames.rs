@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use base::limits::FRAME_REQUESTS_MAX;
+use base::limits::{FRAME_REQUESTS_MAX, UNANSWERED_BYTES_MAX};
 use base::{ClientId, Transno};
 
-use super::Machine;
+use super::machine::Machine;
+use super::unanswered::Unanswered;
 use crate::batch::ReplyBatch;
 use crate::scheduler::Classes;
 use crate::server::Responder;
@@ -21,6 +22,14 @@ struct Pending<A> {
     missing: usize,
     transno: Transno,
     classes: Classes,
+    /// Those of its requests, and of its answers so far.
+    bytes: usize,
+}
+
+impl<A> Pending<A> {
+    fn client(&self) -> ClientId {
+        self.responder.session().client()
+    }
 }
 
 /// A frame whose answers are all there.
@@ -38,6 +47,7 @@ pub(super) struct Complete<A> {
 pub(super) struct Frames<A> {
     pending: HashMap<u64, Pending<A>>,
     last: u64,
+    unanswered: Unanswered,
 }
 
 impl<A> Complete<A> {
@@ -55,29 +65,48 @@ impl<A> Default for Frames<A> {
         Frames {
             pending: HashMap::new(),
             last: 0,
+            unanswered: Unanswered::new(UNANSWERED_BYTES_MAX),
         }
     }
 }
 
 impl<A> Frames<A> {
-    /// A frame of `count` requests came, at least one, which may be charged to `classes`: the tag
-    /// of the first. Those of the others follow it.
-    pub(super) fn begin(&mut self, responder: Responder, count: usize, classes: Classes) -> u64 {
+    /// There is memory for a frame of the client that keeps so many bytes until it is answered.
+    pub(super) fn has_room(&self, client: ClientId, bytes: usize) -> bool {
+        self.unanswered.has_room(client, bytes)
+    }
+
+    /// A frame of `count` requests came, at least one, which may be charged to `classes` and keep `bytes`:
+    /// the tag of the first. Those of the others follow it.
+    pub(super) fn begin(
+        &mut self,
+        responder: Responder,
+        count: usize,
+        classes: Classes,
+        bytes: usize,
+    ) -> u64 {
         self.last += 1;
+        self.unanswered.add(responder.session().client(), bytes);
         let pending = Pending {
             responder,
             answers: std::iter::repeat_with(|| None).take(count).collect(),
             missing: count,
             transno: Transno(0),
             classes,
+            bytes,
         };
         self.pending.insert(self.last, pending);
         self.last << PLACE_BITS
     }
 
-    /// A request is answered: its frame, if it was the last. Of a frame that was forgotten, and of
-    /// a request that was answered before, nothing comes.
-    pub(super) fn answer(&mut self, tag: u64, answer: A, transno: Transno) -> Option<Complete<A>> {
+    /// A request is answered, with so many bytes: its frame, if it was the last. Of a frame that was
+    /// forgotten, and of a request that was answered before, nothing comes.
+    pub(super) fn answer(
+        &mut self,
+        tag: u64,
+        (answer, bytes): (A, usize),
+        transno: Transno,
+    ) -> Option<Complete<A>> {
         let (frame, place) = (tag >> PLACE_BITS, tag & ((1 << PLACE_BITS) - 1));
         let pending = self.pending.get_mut(&frame)?;
         let slot = pending.answers.get_mut(place as usize)?;
@@ -88,9 +117,12 @@ impl<A> Frames<A> {
         pending.transno = pending.transno.max(transno);
         pending.missing -= 1;
         if pending.missing > 0 {
+            pending.bytes += bytes;
+            self.unanswered.add(pending.client(), bytes);
             return None;
         }
         let pending = self.pending.remove(&frame)?;
+        self.unanswered.remove(pending.client(), pending.bytes);
         Some(Complete {
             responder: pending.responder,
             answers: pending.answers.into_iter().flatten().collect(),
@@ -101,8 +133,9 @@ impl<A> Frames<A> {
 
     /// The client is gone: nobody waits for its frames.
     pub(super) fn forget(&mut self, client: ClientId) {
-        let gone = |pending: &Pending<A>| pending.responder.session().client() == client;
+        let gone = |pending: &Pending<A>| pending.client() == client;
         for (_, pending) in self.pending.extract_if(|_, pending| gone(pending)) {
+            self.unanswered.remove(client, pending.bytes);
             // To a session that has ended this goes nowhere; it only says that it was not lost.
             pending.responder.reply(ReplyBatch::default());
         }

@@ -1,13 +1,16 @@
 //! Frames that wait for tokens before the machine hears of them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::{ClientId, Tick};
 
-use super::{Arrival, Complete, Machine, Moment, Serving, State};
-use crate::batch::Batch;
+use super::arrived::{Arrived, Begun, Frame};
+use super::frames::Complete;
+use super::machine::{Arrival, Machine, Moment, Part, Room, Scheduling};
+use super::{Serving, State};
+use crate::batch::{Batch, ReplyBatch};
 use crate::scheduler::{self, Cleared, Nature, Offer, RuleError, RuleReport};
-use crate::server::{PeerInfo, Responder};
+use crate::server::PeerInfo;
 use crate::threads::lock;
 
 /// The thread that lets frames go is not woken more often than that. No token is lost by it.
@@ -15,30 +18,6 @@ const GRANULE: Duration = Duration::from_micros(100);
 
 /// What a request takes while it waits, beside its bytes.
 const REQUEST_BYTES: usize = 256;
-
-/// The rules by which requests to a target wait, set and seen while it serves.
-pub trait Scheduling: Send + Sync {
-    /// Carries out `start …`, `change …` or `stop …`: see [`crate::scheduler`].
-    fn command(&self, text: &str) -> Result<(), RuleError>;
-    /// Each rule, in the order they are looked at, and what became of the requests it is about.
-    fn report(&self) -> Vec<RuleReport>;
-    /// The clients that rules may name.
-    fn clients(&self) -> Vec<(ClientId, PeerInfo)>;
-}
-
-/// A frame of requests that came.
-pub(super) struct Arrived {
-    pub responder: Responder,
-    pub batch: Batch,
-}
-
-/// What the thread that tells the time waits for beside its own ticks.
-#[derive(Debug, Default)]
-pub(super) struct Timer {
-    pub ending: bool,
-    /// A frame may go then.
-    pub due: Option<Instant>,
-}
 
 impl<M: Machine> State<M> {
     /// A frame came: it goes at once, or is kept.
@@ -67,31 +46,104 @@ impl<M: Machine> State<M> {
         self.scheduler.offer(now, offer)
     }
 
-    /// Hands a frame to the machine.
+    /// Hands a frame to the machine, in one piece.
     pub(super) fn run(
         &mut self,
         moment: Moment,
         cleared: Cleared<Arrived>,
         out: &mut Vec<M::Output>,
     ) {
+        if let Some(begun) = self.begin(cleared) {
+            self.go_on(moment, begun, Part::ALL, out);
+        }
+    }
+
+    /// Hands a part of a frame to the machine: what is left.
+    pub(super) fn run_part(
+        &mut self,
+        moment: Moment,
+        frame: Frame,
+        out: &mut Vec<M::Output>,
+    ) -> Option<Frame> {
+        let begun = match frame {
+            Frame::Begun(begun) => Some(begun).filter(|begun| self.is_here(&begun.session))?,
+            Frame::Arrived(Arrived {
+                responder, batch, ..
+            }) if batch.messages.is_empty() || !self.is_here(responder.session()) => {
+                // It went while its request was on the way; nothing may come into being for it.
+                responder.reply(ReplyBatch::default());
+                return None;
+            }
+            Frame::Arrived(arrived) if self.stopped.is_some() => {
+                arrived.responder.leave();
+                return None;
+            }
+            Frame::Arrived(arrived) => {
+                let cleared = self.schedule(moment.now, arrived)?;
+                self.begin(cleared)?
+            }
+        };
+        let rest = self.go_on(moment, begun, Part::of_a_turn(), out);
+        rest.map(Frame::Begun)
+    }
+
+    /// From now on the frame is under way, if it may be.
+    fn begin(&mut self, cleared: Cleared<Arrived>) -> Option<Begun> {
         let Cleared { frame, classes } = cleared;
         let Arrived {
             mut responder,
             batch,
+            resent,
         } = frame;
         let answered = responder.take_answered();
-        let client = responder.session().client();
+        let session = responder.session().clone();
         let (slot, xid) = (responder.slot(), responder.xid());
-        let first_tag = self.frames.begin(responder, batch.messages.len(), classes);
-        let arrival = Arrival {
-            client,
+        let bytes = M::kept_bytes(&batch) + REQUEST_BYTES * batch.messages.len();
+        // A frame that an earlier boot may have run would run twice if it came as a new one.
+        let again = M::KEEPS_ANSWERS && (resent || answered.is_some());
+        if !again && !self.frames.has_room(session.client(), bytes) && may_wait::<M>(&batch) {
+            responder.reply(ReplyBatch::default());
+            return None;
+        }
+        let count = batch.messages.len();
+        let first_tag = self.frames.begin(responder, count, classes, bytes);
+        let room = Room {
+            answers: M::ANSWER_BYTES_MAX,
+            data: batch.bulk.len(),
+        };
+        Some(Begun {
+            session,
             slot,
             xid,
             first_tag,
-            batch: &batch,
-            answered: answered.as_deref(),
+            batch,
+            answered,
+            done: 0,
+            room,
+        })
+    }
+
+    /// Hands the next part of a frame to the machine: what is left.
+    fn go_on(
+        &mut self,
+        moment: Moment,
+        mut begun: Begun,
+        part: Part,
+        out: &mut Vec<M::Output>,
+    ) -> Option<Begun> {
+        let arrival = Arrival {
+            client: begun.session.client(),
+            slot: begun.slot,
+            xid: begun.xid,
+            first_tag: begun.first_tag,
+            batch: &begun.batch,
+            answered: begun.answered.as_deref(),
+            from: begun.done,
+            part,
+            room: &mut begun.room,
         };
-        self.machine.requests(moment, arrival, out);
+        begun.done += self.machine.requests(moment, arrival, out);
+        (begun.done < begun.batch.messages.len()).then_some(begun)
     }
 
     /// Runs the frames whose turn has come.
@@ -104,6 +156,12 @@ impl<M: Machine> State<M> {
             }
         }
     }
+}
+
+/// Nobody waits for these requests but their client.
+fn may_wait<M: Machine>(batch: &Batch) -> bool {
+    let mut messages = batch.messages.iter();
+    messages.any(|message| !M::nature(message).urgent)
 }
 
 impl<M: Machine> Serving<M> {
@@ -161,11 +219,11 @@ impl<M: Machine> Scheduling for Serving<M> {
     }
 
     fn report(&self) -> Vec<RuleReport> {
-        lock(&self.state).scheduler.report()
+        self.enter().scheduler.report()
     }
 
     fn clients(&self) -> Vec<(ClientId, PeerInfo)> {
-        let state = lock(&self.state);
+        let state = self.enter();
         let known = state.sessions.iter();
         let mut clients: Vec<_> = known
             .map(|(client, session)| (*client, session.peer().clone()))

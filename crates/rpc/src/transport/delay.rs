@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use base::limits::{FRAME_BYTES_MAX, PEER_QUEUE_BYTES_MAX};
 use wire::frame::Frame;
 
-use super::{Identity, Outgoing, ReceiveError, Transport};
+use super::carrier::{Identity, Outgoing, ReceiveError, Transport};
 use crate::threads::{self, lock, wait, wait_until};
 
 /// A link's properties, shared by all connections that run over it.
@@ -251,9 +251,9 @@ impl Transport for Delayed {
         match self.shared.into.pop(deadline) {
             Some(Ok(frame)) if frame.payload.frame_bytes() > bytes_max => {
                 let bytes = frame.payload.frame_bytes() as u64;
-                Err(ReceiveError::Garbage(wire::frame::FrameError::TooLarge(
-                    bytes,
-                )))
+                let limit = bytes_max;
+                let error = wire::frame::FrameError::TooLarge { bytes, limit };
+                Err(ReceiveError::Garbage(error))
             }
             Some(received) => received,
             None if self.shared.into.is_closed() => Err(ReceiveError::Closed),

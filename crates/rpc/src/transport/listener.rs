@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{self, AddressFamily, Shutdown, SockFlag, SockType, UnixAddr};
 use nix::sys::stat::{SFlag, lstat};
 
-use super::Transport;
+use super::carrier::Transport;
 use super::mem::MemPort;
 use super::socket::{Socket, check_loopback};
 use crate::address::Address;

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use wire::frame::{Frame, FrameError};
 
-use super::{Identity, Outgoing, ReceiveError, Transport};
+use super::carrier::{Identity, Outgoing, ReceiveError, Transport};
 use crate::threads::{lock, wait, wait_until};
 
 /// Bytes under way in one direction, as a socket's buffers would hold. One frame always fits.
@@ -302,7 +302,10 @@ impl Transport for MemStream {
     fn receive(&self, bytes_max: usize, deadline: Option<Instant>) -> Result<Frame, ReceiveError> {
         let outgoing = self.into().pop(deadline)?;
         if outgoing.bytes() > bytes_max {
-            let error = FrameError::TooLarge(outgoing.bytes() as u64);
+            let error = FrameError::TooLarge {
+                bytes: outgoing.bytes() as u64,
+                limit: bytes_max,
+            };
             return Err(ReceiveError::Garbage(error));
         }
         outgoing.decode().map_err(ReceiveError::Garbage)

@@ -16,7 +16,7 @@ use nix::sys::socket::{self, MsgFlags, sockopt};
 use nix::{getsockopt_impl, libc, setsockopt_impl, sockopt_impl};
 use wire::frame::{self, Frame, HEADER_BYTES};
 
-use super::{Identity, Outgoing, ReceiveError, Transport, Watched};
+use super::carrier::{Identity, Outgoing, ReceiveError, Transport, Watched};
 use crate::threads::lock;
 
 /// Bytes of kernel buffer asked for in each direction: what is on its way on a fast and long line.

@@ -1,5 +1,5 @@
-//! Attributes: who asks for one of a name sees what was put there, or set, last; and who reads there
-//! finds the bytes that were put there.
+//! Attributes: a look at a name shows the last value that was set or put there; a read finds the bytes put
+//! there.
 
 use base::FsError;
 

@@ -49,8 +49,8 @@ impl Shown {
         shown
     }
 
-    /// `entry`, which made `after` of `held`, wrote where its number was seen, and took away none that
-    /// was seen by those who began when it was over.
+    /// Whether `entry` can have turned `held` into `after`: it wrote where its number was seen, and removed
+    /// no number that later calls saw.
     fn allows(&self, held: &[u64], after: &[u64], entry: &Entry) -> bool {
         let wrote = match entry.call {
             Call::Append(_, value) => self.places.get(&value),

@@ -1,7 +1,6 @@
-//! Is there an order of all calls, each at a moment between its start and its end, in which every
-//! answer is the one that was given? The search goes depth first through "how far each caller has
-//! come, and what there is then", and enters no such place twice. A call that changes nothing whenever
-//! it is done is done as soon as its answer fits: any order that has it later has it there as well.
+//! Searches an order of all calls, each at a moment between its start and its end, that explains every
+//! answer. The search goes depth first through pairs of "how far each caller has come" and state, and enters
+//! no pair twice. A call that never changes anything is placed as soon as its answer fits.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::{Debug, Write as _};
@@ -24,8 +23,8 @@ pub enum Verdict {
     TooMany,
 }
 
-/// Looks for an order of the calls. `apply` says what is after a call, if that can have been done
-/// on what was, with what it saw.
+/// Looks for an order of the calls. `apply` returns the state after a call, if the call's answer fits the
+/// state before it.
 pub fn check<S: State>(
     history: &[&Entry],
     first: S,
@@ -298,8 +297,9 @@ mod tests {
         false
     }
 
-    /// What has an end came before whatever began after that; of a caller, calls come in their order, and
-    /// of what was lost together there is nothing without what was before it.
+    /// Whether the call `at` may follow `order`. A call comes after all that ended before it began. A
+    /// caller's calls keep their order. Of changes that were lost together none survives without the earlier
+    /// ones.
     fn may_follow(at: usize, order: &[usize], history: &[Entry]) -> bool {
         let entry = &history[at];
         let has_end = |entry: &Entry| entry.seen != Seen::Unknown;

@@ -1,4 +1,4 @@
-//! A server's machine: its disks, and the life of the server that runs on them.
+//! A server's machine: its disks, and the boot of the server that runs on them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use storage::{
     SealedObjects, StorageError, Survivors, TableId,
 };
 
+use super::nodes::{MDT, NodeClock, OSTS, TIMEOUT};
 use super::objects::{Powered, WrongBit};
 use super::rot::{Rot, Rotten};
 use super::syncs::Syncs;
-use super::{MDT, NodeClock, OSTS, TIMEOUT};
 use crate::network::Network;
 use crate::programs::READ_BYTES;
 use crate::scheduler::Node;
@@ -60,11 +60,11 @@ pub struct Machine {
     wrong: WrongBit,
     syncs: Syncs,
     /// How often it was started.
-    pub lives: u64,
-    life: Option<Life>,
+    pub boots: u64,
+    boot: Option<Boot>,
 }
 
-struct Life {
+struct Boot {
     disk: FaultyDisk,
     objects: Powered,
     server: Server,
@@ -121,8 +121,8 @@ impl Machine {
             memory: ObjectMemory::new(BYTES_MAX),
             wrong: WrongBit::default(),
             syncs: Syncs::default(),
-            lives: 0,
-            life: None,
+            boots: 0,
+            boot: None,
         };
         if name.kind == TargetKind::Mdt {
             let kv = machine.at_rest()?;
@@ -156,10 +156,10 @@ impl Machine {
         self.name.kind == TargetKind::Mdt
     }
 
-    /// What it alone knows in this life, where it is a client.
+    /// What it alone knows in this boot, where it is a client.
     pub(super) fn secret(&self) -> ClientSecret {
         let mut secret = [255; 16];
-        secret[..8].copy_from_slice(&self.lives.to_le_bytes());
+        secret[..8].copy_from_slice(&self.boots.to_le_bytes());
         ClientSecret(secret)
     }
 
@@ -169,7 +169,7 @@ impl Machine {
         mdt: impl FnOnce(&mds::Mds) -> T,
         ost: impl FnOnce(&oss::Oss) -> T,
     ) -> Option<T> {
-        Some(match &self.life.as_ref()?.target {
+        Some(match &self.boot.as_ref()?.target {
             Served::Mdt(server) => server.look(mdt),
             Served::Ost(server) => server.look(ost),
         })
@@ -177,25 +177,25 @@ impl Machine {
 
     /// The sessions with it.
     pub(super) fn connected(&self) -> Vec<Arc<Connected>> {
-        let life = self.life.as_ref();
-        life.map_or_else(Vec::new, |life| life.server.sessions(self.name))
+        let boot = self.boot.as_ref();
+        boot.map_or_else(Vec::new, |boot| boot.server.sessions(self.name))
     }
 
     /// Whether a server runs on it.
     pub fn is_on(&self) -> bool {
-        self.life.is_some()
+        self.boot.is_some()
     }
 
     /// Why its server no longer serves, if it does not.
     pub fn stopped(&self) -> Option<String> {
-        match &self.life.as_ref()?.target {
+        match &self.boot.as_ref()?.target {
             Served::Mdt(server) => server.stopped(),
             Served::Ost(server) => server.stopped(),
         }
     }
 
     pub(super) fn start(&mut self, network: &Arc<Network>) -> Result<(), String> {
-        self.lives += 1;
+        self.boots += 1;
         let disk = FaultyDisk::new(self.disk.clone());
         let objects = self.objects();
         let options = KvOptions::new(self.name.to_string());
@@ -218,7 +218,7 @@ impl Machine {
             name: self.name,
             key: None,
             server_key: None,
-            boot_epoch: BootEpoch(self.lives),
+            boot_epoch: BootEpoch(self.boots),
             last_committed,
             service,
         };
@@ -228,7 +228,7 @@ impl Machine {
             ..ServerConfig::new(network.listens(self.node))
         };
         let server = Server::start(config, vec![served]).map_err(|error| error.to_string())?;
-        self.life = Some(Life {
+        self.boot = Some(Boot {
             disk,
             objects,
             server,
@@ -246,7 +246,7 @@ impl Machine {
         let rules = mds::Rules {
             osts: indexes.clone(),
             callback_deadline: TIMEOUT,
-            boot_epoch: Some(BootEpoch(self.lives)),
+            boot_epoch: Some(BootEpoch(self.boots)),
             recovery_window: TIMEOUT,
             ..mds::Rules::default()
         };
@@ -282,7 +282,7 @@ impl Machine {
         objects: Powered,
     ) -> Result<(Served, Arc<LastCommitted>), String> {
         let boot = oss::Boot {
-            epoch: BootEpoch(self.lives),
+            epoch: BootEpoch(self.boots),
             now: self.clock.tick(),
             wall: self.clock.now(),
             window: TIMEOUT,
@@ -302,9 +302,9 @@ impl Machine {
         Ok((Served::Ost(server), committed))
     }
 
-    /// Its power fails. What is left of the life ends when that is dropped, on its node.
+    /// Its power fails. What is left of the boot ends when that is dropped, on its node.
     pub(super) fn power_off(&mut self, numbers: &mut SeededRng) -> Result<Option<Dead>, String> {
-        let Some(life) = self.life.take() else {
+        let Some(boot) = self.boot.take() else {
             return Ok(None);
         };
         let seed = numbers.next_u64();
@@ -316,19 +316,19 @@ impl Machine {
             },
             _ => Survivors::Random { seed },
         };
-        let cut = life.disk.power_cut(survivors);
-        life.objects.power_cut();
+        let cut = boot.disk.power_cut(survivors);
+        boot.objects.power_cut();
         cut.map_err(|error| words(&error))?;
         Ok(Some(Dead {
-            _target: life.target,
-            server: life.server,
+            _target: boot.target,
+            server: boot.server,
         }))
     }
 
     pub(super) fn stop(&mut self) {
-        if let Some(life) = self.life.take() {
-            life.server.stop();
-            match life.target {
+        if let Some(boot) = self.boot.take() {
+            boot.server.stop();
+            match boot.target {
                 Served::Mdt(server) => server.stop(),
                 Served::Ost(server) => server.stop(),
             }
@@ -426,7 +426,7 @@ pub(super) fn examine(mdt: &Machine, osts: &[Machine]) -> Vec<String> {
         other => return vec![format!("MDT: its state record is {other:?}")],
     };
     let mut found = Vec::new();
-    match mds::fsck::check(&store, mds::hash::NameHasher::new(state.hash_key)) {
+    match mds::fsck::check(&store, wire::hash::NameHasher::new(state.hash_key)) {
         Ok(issues) => found.extend(issues.iter().map(|issue| format!("MDT: {}", issue.what))),
         Err(error) => found.push(format!("MDT: {error:?}")),
     }

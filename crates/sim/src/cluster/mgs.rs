@@ -58,7 +58,7 @@ impl Service for Mgs {
 /// Its machine; on or off.
 pub(super) struct Management {
     clock: Arc<dyn Clock>,
-    lives: u64,
+    boots: u64,
     server: Option<Server>,
 }
 
@@ -67,19 +67,19 @@ impl Management {
     pub fn new(clock: Arc<dyn Clock>) -> Management {
         Management {
             clock,
-            lives: 0,
+            boots: 0,
             server: None,
         }
     }
 
     /// Serves those who come to `listen`.
     pub fn start(&mut self, listen: Vec<Address>) -> Result<(), String> {
-        self.lives += 1;
+        self.boots += 1;
         let target = ServedTarget {
             name: TargetName::MGS,
             key: None,
             server_key: None,
-            boot_epoch: BootEpoch(self.lives),
+            boot_epoch: BootEpoch(self.boots),
             last_committed: LastCommitted::new(Transno(0)),
             service: Arc::new(Mgs),
         };

@@ -1,5 +1,5 @@
 //! Objects of a machine whose power may fail, and of which a bit may not be as it was written: one
-//! life's way to them.
+//! boot's way to them.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,7 +81,7 @@ impl Powered {
         }
     }
 
-    /// What was not synced is gone, and this life reaches nothing any more.
+    /// What was not synced is gone, and this boot reaches nothing any more.
     pub(super) fn power_cut(&self) {
         self.off.store(true, Ordering::SeqCst);
         self.memory.power_cut();

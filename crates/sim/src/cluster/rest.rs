@@ -129,11 +129,11 @@ impl Cluster {
             uses.entry(client).or_default().push(fid);
         }
         for (number, mount) in (0..).zip(&self.mounts) {
-            let life = self
+            let crashes = self
                 .seats
                 .get(number as usize)
-                .map_or(0, |seat| seat.life());
-            let Some(client) = sessions.remove(&super::secret_of(number, life).uuid()) else {
+                .map_or(0, |seat| seat.crashes());
+            let Some(client) = sessions.remove(&super::secret_of(number, crashes).uuid()) else {
                 found.push(format!("{name} has no session of client {number}"));
                 continue;
             };

@@ -1,10 +1,4 @@
-//! A disk of which one bit is not as it was written.
-//!
-//! The bit is wrong in what is read, until somebody writes that byte or the disk is cured: what is
-//! below stays as it was, so that curing harms nothing that was written since. Who writes what was read
-//! there along with other things (a checksum, with those beside it) writes what is below: else the
-//! damage would be there for good, as it would be on a disk, and nothing could be cured. As long as
-//! nobody has read it, who writes the same means it.
+//! A disk of a simulated machine on which one bit reads flipped.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +15,10 @@ const LOOKS: usize = 64;
 /// Bytes of a checksum.
 const WORD: usize = 4;
 
-/// The bit, if there is one. Clones share it.
+/// The flipped bit, if there is one. Clones share it.
+///
+/// Reads show the bit flipped until its byte is written or the disk is cured. The disk below stays as it was,
+/// so a cure harms nothing that was written since.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rot(Arc<Mutex<Option<Flip>>>);
 
@@ -81,7 +78,10 @@ impl<D> fmt::Debug for Rotten<D> {
 }
 
 impl<D: Disk> Rotten<D> {
-    /// `data` as it should be, where the word with the bit is what is read there.
+    /// `data` with the sound word, if `data` has the word with the flipped bit as it was read.
+    ///
+    /// A program may write that word back along with others (a checksum with those beside it). Then the sound
+    /// word is written: else the damage would be there for good, and nothing could be cured.
     fn written_along(&self, flip: Flip, offset: u64, data: &[u8]) -> Result<Option<Vec<u8>>> {
         let start = flip.at - flip.at % WORD as u64;
         let Some(from) = start.checked_sub(offset).map(|from| from as usize) else {
@@ -119,6 +119,7 @@ impl<D: Disk> Disk for Rotten<D> {
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         let mut bit = self.rot.bit();
+        // A program that writes the same word before it was read means it.
         if let Some(flip) = *bit
             && flip.is_read
             && let Some(sound) = self.written_along(flip, offset, data)?

@@ -1,32 +1,16 @@
 //! Supervised clients: a process that is killed leaves what it remembered to the next one.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::SeededRng;
 use client::{Mounted, TakeoverState};
 use handover::{Death, Region};
-use threads::JoinHandle;
 
-use super::{Cluster, NodeClock, seat_node, secret_of};
+use super::Cluster;
+use super::nodes::{NodeClock, seat_node, secret_of};
+use super::worker::{MEMORY_BYTES, SEATS, Worker};
 use crate::programs::Desk;
 use crate::scheduler::{Node, Scheduler};
-
-/// A client's memory, of which a run needs a small part.
-const MEMORY_BYTES: u64 = 32 << 20;
-/// Links of a client: its processes take turns, for the threads of a dead one take time to end.
-const SEATS: u32 = 4;
-
-/// The process of a supervised client.
-pub(super) struct Worker {
-    memory: OwnedFd,
-    seat: u32,
-    death: Death,
-    /// Where programs find it.
-    desk: Arc<Desk>,
-    /// Dead ones whose threads are being ended, by seat.
-    remains: Vec<Option<JoinHandle<()>>>,
-}
 
 impl Cluster {
     /// Formats, starts and mounts everything, each mount supervised.
@@ -39,13 +23,7 @@ impl Cluster {
         for number in 0..clients {
             let memory = Region::create(MEMORY_BYTES).map_err(|error| error.to_string())?;
             cluster.clocks.push(NodeClock::new(cluster.start));
-            cluster.workers.push(Worker {
-                memory,
-                seat: 0,
-                death: Death::after(0),
-                desk: Arc::default(),
-                remains: (0..SEATS).map(|_| None).collect(),
-            });
+            cluster.workers.push(Worker::new(memory));
             let mounted = cluster.begin_worker(number)?;
             cluster.serve(number, &mounted);
             cluster.mounts.push(mounted);

@@ -73,9 +73,9 @@ impl Injector<'_> {
         ))
     }
 
-    /// A client crashes or stands still, and before long the MDT's power fails, and in half of all cases
-    /// that of an OST or of all at the same moment. In a third of all cases the power fails just when the
-    /// client goes, after the disks of these servers were slow for a while: so more is not durable.
+    /// A client crashes or stands still, and soon the MDT's power fails; in half of all cases an OST's too,
+    /// or that of all servers. In a third of all cases the power fails just when the client goes, after the
+    /// disks of these servers were slow for a while: so more is not durable.
     pub(super) fn absent(&mut self) -> Result<String, String> {
         let (client, is_crash) = (self.client(), self.below(2) == 0);
         let servers = self.servers_with_mdt();

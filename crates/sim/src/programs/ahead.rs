@@ -7,8 +7,9 @@ use client::executor::block_on;
 use client::{Advice, NameRange};
 use wire::mdt::WalkLevel;
 
+use super::bounds::{DIRS, NAMES};
 use super::names::read_dir;
-use super::{DIRS, NAMES, Program};
+use super::program::Program;
 use crate::history::{Call, Seen, Slot};
 
 impl Program {

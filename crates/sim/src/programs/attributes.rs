@@ -9,13 +9,12 @@ use client::{Client, HandleId, OpenWish, Place};
 use wire::mdt::{Access, RenameMode, SetAttr, XattrMode};
 use wire::{Attr, FileKind};
 
+use super::bounds::ATTRIBUTES;
 use super::bytes::{read_whole, write_block};
-use super::names::{ROOT_USER, make};
-use super::{ATTRIBUTES, Program};
+use super::names::{FIRST_MODE, ROOT_USER, make};
+use super::program::Program;
 use crate::history::Seen;
 
-/// The mode of what is made.
-pub(crate) const FIRST_MODE: u16 = 0o755;
 /// The extended attribute.
 const XATTR: &[u8] = b"user.number";
 /// Fewer modes are tried on a new file,
@@ -156,8 +155,8 @@ impl Program {
         })
     }
 
-    /// Makes a file, gives it bytes, perhaps an extended attribute, an owner and the mode while nobody else has it, and puts it in the other's
-    /// place.
+    /// Makes a file, and puts it in the other's place. Before, while no other program has it, the file gets
+    /// bytes and mode, perhaps an owner and an extended attribute.
     pub(super) fn remake(&self, file: u8, mode: u16) -> Result<Seen, FsError> {
         let made = place(format!("t{}", self.number))?;
         self.clear(&made)?;
@@ -205,8 +204,8 @@ impl Program {
         write_block(self.client.clone(), (fid, handle), Some(0), number_of(mode))
     }
 
-    /// Gives a new file the mode and the owner, having closed it: perhaps after others, about when its Close goes.
-    /// `Invalid`: it has another then, which nobody else has set.
+    /// Closes a new file, and gives it mode and owner, perhaps about when its Close goes. It fails
+    /// (`Invalid`) if the file has a mode then that no program has set.
     fn settle_on(&self, fid: Fid, handle: HandleId, mode: u16) -> Result<(), FsError> {
         let settle = |mode, durably| {
             let client = self.client.clone();
@@ -256,7 +255,7 @@ impl Program {
     }
 }
 
-/// What only its maker knows by name, or who has it open, may go with what a server lost, when that client was given up.
+/// A file that only an evicted client knew by name, or had open, may be lost with a server's changes.
 pub(super) fn lost(error: FsError) -> FsError {
     match error {
         FsError::NotFound | FsError::Stale => FsError::Io,

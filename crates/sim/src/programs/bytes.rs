@@ -8,7 +8,7 @@ use client::{Client, HandleId, OpenWish, ReadTo, WriteWish};
 use wire::mdt::{Access, Caller, SetAttr};
 use wire::ost::AllocateMode;
 
-use super::Program;
+use super::program::Program;
 use crate::history::Seen;
 
 /// Bytes that are written at once.

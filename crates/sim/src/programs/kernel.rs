@@ -4,14 +4,14 @@ use std::sync::{Arc, PoisonError};
 
 use threads::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{ATTRIBUTES, DIRS, FILES};
+use super::bounds::{ATTRIBUTES, DIRS, FILES};
 use crate::history::{Call, Slot};
 
 /// The locks that the kernel of a node has on inodes. The client is never asked otherwise.
 pub struct InodeLocks {
-    /// The program that changes names in a directory has it alone, lookups and listings share it.
+    /// A call that changes names in a directory has it alone, lookups and listings share it.
     dirs: Vec<RwLock<()>>,
-    /// Who writes to a file, changes its size, or makes it durable has it alone.
+    /// A call that writes to a file, changes its size, or makes it durable has it alone.
     files: Vec<Mutex<()>>,
     /// The same for files that programs keep open; the kernel has one for each.
     opened: Mutex<()>,

@@ -6,40 +6,13 @@ use client::{Client, Entry, HandleId, NewNode, PageEntry, Place};
 use wire::FileKind;
 use wire::mdt::{Access, Caller, RenameMode};
 
-use super::attributes::make_attributes;
-use super::{DIRS, FILES, FIRST_MODE, Program};
+use super::bounds::{DIRS, FILES};
+use super::program::Program;
 use crate::history::{Seen, Slot};
 
+/// The mode of what is made.
+pub(crate) const FIRST_MODE: u16 = 0o755;
 pub(super) const ROOT_USER: Caller = Caller { uid: 0, gid: 0 };
-
-/// Makes the directories through one mount.
-pub fn make_directories(client: &Client) -> Result<Vec<Fid>, FsError> {
-    (0..DIRS)
-        .map(|dir| {
-            let place = Place {
-                dir: Fid::ROOT,
-                name: Name::new(format!("d{dir}")).map_err(|_| FsError::Invalid)?,
-                caller: ROOT_USER,
-            };
-            make(client, place, FileKind::Directory)
-        })
-        .collect()
-}
-
-/// Makes the files through one mount, and those whose attributes are of interest.
-pub fn make_files(client: &Client) -> Result<Vec<Fid>, FsError> {
-    make_attributes(client)?;
-    (0..FILES)
-        .map(|file| {
-            let place = Place {
-                dir: Fid::ROOT,
-                name: Name::new(format!("f{file}")).map_err(|_| FsError::Invalid)?,
-                caller: ROOT_USER,
-            };
-            make(client, place, FileKind::Regular)
-        })
-        .collect()
-}
 
 pub(super) fn make(client: &Client, place: Place, kind: FileKind) -> Result<Fid, FsError> {
     make_node(client, place, kind, Vec::new())

@@ -1,24 +1,17 @@
 //! Files that a program keeps open while their names change: it moves them to another directory, and
 //! others remove them there. They are the program's until it closes them.
 
-use base::{Fid, FsError, Rng};
+use base::{FsError, Rng};
+use client::OpenWish;
 use client::executor::block_on;
-use client::{HandleId, OpenWish};
 use wire::FileKind;
 use wire::mdt::Access;
 
 use super::attributes::lost;
+use super::bounds::{BLOCKS, DIRS};
 use super::bytes::{read_blocks, write_block};
-use super::{BLOCKS, DIRS, Program};
+use super::program::{Opened, Program};
 use crate::history::{Call, Seen, Slot};
-
-/// A file that is open, and looked up once.
-#[derive(Clone, Copy)]
-pub struct Opened {
-    fid: Fid,
-    handle: HandleId,
-    writes: bool,
-}
 
 impl Program {
     /// Opens a file and moves it; or does its work on what it has open, and closes that. The last call is
@@ -122,7 +115,8 @@ impl Program {
     /// Closes what is open. What went with its machine is open no more.
     pub(super) fn close(&mut self) {
         let opened = self.opened.take();
-        let Some(Opened { fid, handle, .. }) = opened.filter(|_| self.seat.life() == self.life)
+        let Some(Opened { fid, handle, .. }) =
+            opened.filter(|_| self.seat.crashes() == self.crashes)
         else {
             return;
         };

@@ -2,19 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use client::Client;
-
-use super::Program;
-
-/// How often a program looks whether its machine is there again.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// A machine's mount.
 pub struct Seat {
     client: Mutex<Option<Client>>,
-    life: AtomicU64,
+    crashes: AtomicU64,
 }
 
 impl Seat {
@@ -22,18 +16,18 @@ impl Seat {
     pub fn of(client: Client) -> Arc<Seat> {
         Arc::new(Seat {
             client: Mutex::new(Some(client)),
-            life: AtomicU64::new(0),
+            crashes: AtomicU64::new(0),
         })
     }
 
     /// How often it has crashed.
-    pub fn life(&self) -> u64 {
-        self.life.load(Ordering::SeqCst)
+    pub fn crashes(&self) -> u64 {
+        self.crashes.load(Ordering::SeqCst)
     }
 
     /// It has crashed.
     pub fn leave(&self) {
-        self.life.fetch_add(1, Ordering::SeqCst);
+        self.crashes.fetch_add(1, Ordering::SeqCst);
         self.replace(None);
     }
 
@@ -49,25 +43,9 @@ impl Seat {
         drop(before);
     }
 
-    fn client(&self) -> Option<Client> {
+    /// The mount, while that is there.
+    pub(super) fn client(&self) -> Option<Client> {
         let place = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         place.clone()
-    }
-}
-
-impl Program {
-    /// Waits for the machine, where that has crashed, and begins anew on it.
-    pub(super) fn sit_down(&mut self) {
-        while self.seat.life() != self.life {
-            match self.seat.client() {
-                None => threads::sleep(LOOK),
-                Some(client) => {
-                    self.client = client;
-                    self.life = self.seat.life();
-                    self.opened = None;
-                    self.know_all();
-                }
-            }
-        }
     }
 }

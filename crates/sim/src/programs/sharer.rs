@@ -2,7 +2,6 @@
 //! durable.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use base::{ByteRange, Fid, FsError, Name, Rng, SeededRng};
@@ -10,8 +9,11 @@ use client::{HandleId, OpenWish, WriteWish};
 use wire::mdt::{Access, Caller, SetAttr};
 use wire::ost::AllocateMode;
 
+use super::bounds::BLOCKS;
 use super::bytes::{BLOCK_BYTES, block_of, read_blocks};
-use super::{BLOCKS, Desk, InodeLocks, Log};
+use super::desk::Desk;
+use super::kernel::InodeLocks;
+use super::log::Log;
 use crate::history::{Call, Entry, Seen};
 use crate::scheduler::Scheduler;
 
@@ -46,7 +48,7 @@ impl Sharer {
         let opened: Result<Vec<HandleId>, FsError> = (0..SHARED).map(|f| self.open(f)).collect();
         let opened = opened.expect("the files are there");
         for made in 0..calls {
-            while made >= self.log.allowed.load(Ordering::SeqCst) {
+            while made >= self.log.allowed() {
                 threads::sleep(PAUSE_MAX);
             }
             let pause = self.numbers.below(PAUSE_MAX.as_nanos() as u64);

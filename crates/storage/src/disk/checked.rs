@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::Disk;
+use super::device::Disk;
 use crate::error::{Result, StorageError};
 
 /// Bytes in a block: what one checksum covers.
@@ -33,7 +33,8 @@ const BLOCK_64: u64 = BLOCK as u64;
 /// sync, alternates between two pairs, and its second copy is written after the sync. One whole synced head
 /// always exists, and one lost slot never brings back an older head.
 ///
-/// A block that was never synced may fail its check after a power cut. The engine never reads such a block.
+/// A block that was never synced may fail its check after a power cut. One that was never written always
+/// fails it: a sum that was lost with its block looks the same. The engine reads neither.
 #[derive(Debug)]
 pub struct CheckedDisk<D> {
     disk: D,
@@ -46,7 +47,7 @@ pub struct CheckedDisk<D> {
 /// Kept in memory: 4 bytes a block, 0.1 % of the disk.
 #[derive(Debug, Default)]
 struct Sums {
-    /// The checksum of each logical block; zero for one never written.
+    /// The checksum of each logical block; zero for one never written, which cannot be read.
     of_block: Vec<u32>,
     /// Sectors of checksums not yet written, by number.
     unwritten: BTreeSet<u64>,
@@ -134,18 +135,19 @@ impl<D: Disk> CheckedDisk<D> {
     }
 
     fn check(&self, block: u64, data: &[u8], sum: u32) -> Result<()> {
-        let sound = match sum {
-            0 => data.iter().all(|&byte| byte == 0),
-            sum => sum == checksum(block, data),
-        };
-        if sound {
-            return Ok(());
+        match sum {
+            0 => Err(self.damaged(
+                block,
+                "it has no checksum: it was never written, or lost it",
+            )),
+            sum if sum == checksum(block, data) => Ok(()),
+            _ => Err(self.damaged(block, "its checksum does not match")),
         }
-        Err(StorageError::damaged(
-            format!("{:?}", self.disk),
-            format!("block {block}"),
-            "its checksum does not match",
-        ))
+    }
+
+    fn damaged(&self, block: u64, reason: &str) -> StorageError {
+        let (at, record) = (format!("{:?}", self.disk), format!("block {block}"));
+        StorageError::damaged(at, record, reason)
     }
 }
 
@@ -223,10 +225,12 @@ fn slots_of(sequence: u64) -> [u64; 2] {
     [first * BLOCK_64, (first + 1) * BLOCK_64]
 }
 
-/// The newest head.
+/// The newest head. The one before it must be there as well, in one copy at least, which no power cut takes:
+/// where both copies of a head are lost, that may be the newest one.
 fn read_head(disk: &impl Disk) -> Result<(u64, Box<[u8; HEAD_BYTES]>)> {
     let at = format!("{disk:?}");
-    let mut newest = None;
+    let mut newest: Option<(u64, Box<[u8; HEAD_BYTES]>)> = None;
+    let mut sequences = Vec::new();
     if disk.len()? < SLOTS * BLOCK_64 {
         let reason = "the file is shorter than its head; it was never formatted, or was cut";
         return Err(StorageError::damaged(at, "head", reason));
@@ -244,11 +248,25 @@ fn read_head(disk: &impl Disk) -> Result<(u64, Box<[u8; HEAD_BYTES]>)> {
                 ours: CHECKED_VERSION,
             });
         }
+        sequences.push(sequence);
         if newest.as_ref().is_none_or(|&(known, _)| sequence > known) {
             newest = Some((sequence, head));
         }
     }
-    newest.ok_or_else(|| StorageError::damaged(at, "head", "none of its copies is whole"))
+    match newest {
+        None => Err(StorageError::damaged(
+            at,
+            "head",
+            "none of its copies is whole",
+        )),
+        Some((sequence, _)) if sequence > 1 && !sequences.contains(&(sequence - 1)) => {
+            let reason = format!(
+                "number {sequence} is whole, both copies of another are not, which may be newer"
+            );
+            Err(StorageError::damaged(at, "head", reason))
+        }
+        Some(newest) => Ok(newest),
+    }
 }
 
 /// Writes the copies of the newest head that a power cut or damage took: one more loss would
@@ -341,7 +359,7 @@ impl<D: Disk> Disk for CheckedDisk<D> {
         let blocks = self.blocks(offset, buffer.len())?;
         let span = blocks.start as usize..blocks.end as usize;
         let Some(sums) = self.sums().of_block.get(span).map(<[u32]>::to_vec) else {
-            return self.refuse(offset, buffer.len());
+            return Err(self.damaged(blocks.end - 1, "the file ends before it"));
         };
         for (run, bytes) in runs(blocks.clone()) {
             self.disk.read(place(run), &mut buffer[bytes])?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{Rng, SeededRng};
 
-use super::Disk;
+use super::device::Disk;
 use crate::error::{Result, StorageError};
 
 /// What a disk writes whole or not at all, in bytes.

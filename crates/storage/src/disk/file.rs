@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use super::Disk;
+use super::device::Disk;
 use crate::error::{Result, StorageError};
 use crate::fence::Fence;
 use crate::target::lock::{ExclusiveLock, lock_exclusive};

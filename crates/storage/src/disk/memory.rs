@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::Disk;
+use super::device::Disk;
 use crate::error::{Result, StorageError};
 
 /// Bytes shared by every clone: drop what ran on one, start anew on another, and it has rebooted.

@@ -1,6 +1,6 @@
 //! The two sectors of a fence, as bytes (docs/disk.md, "Fence").
 
-use super::process::Process;
+use super::process::{HOST_BYTES_MAX, Process};
 
 /// Bytes of a sector, which is written whole or not at all.
 pub(super) const SECTOR_BYTES: usize = 512;
@@ -16,8 +16,6 @@ const BEAT_MAGIC: &[u8; 8] = b"GLINTBEA";
 const VERSION: u32 = 1;
 const CRC_AT: usize = SECTOR_BYTES - 4;
 const HOST_AT: usize = 80;
-/// Of a host's name, what is kept.
-pub(super) const HOST_BYTES_MAX: usize = 64;
 
 /// A sector's bytes.
 pub(super) type Sector = [u8; SECTOR_BYTES];

@@ -1,17 +1,11 @@
-//! Getting a fence: look, watch, claim, let the claim settle. Pure.
-//!
-//! Invariant: between the end of the last lease of one holder and the first write of the next there
-//! is time. A claim settles for longer than a lease lasts, and a holder that beats after the claim
-//! was made has either seen it, and stopped, or is seen, and the settling begins anew. The
-//! machine that held the fence last may skip the settling, since of its own processes `flock` lets
-//! one try at a time, and another machine's claim settles.
+//! Getting a fence: look, watch, claim, let the claim settle (docs/recovery.md, section 12). Pure.
 
 use std::time::Duration;
 
 use base::Tick;
 
-use super::Pace;
 use super::block::{Claim, Found, Owner, Sector};
+use super::pace::Pace;
 use super::process::Process;
 
 /// How often the settling may begin anew before the claim is given up.
@@ -80,7 +74,8 @@ enum Phase {
     },
 }
 
-/// One who wants a fence.
+/// A process that wants a fence. Between the end of the last lease of one holder and the first write of the
+/// next there is time.
 #[derive(Debug)]
 pub(super) struct Claimant {
     me: Process,

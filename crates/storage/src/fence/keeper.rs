@@ -14,14 +14,13 @@ use std::time::Duration;
 use base::Tick;
 use nix::time::{ClockId, clock_gettime};
 
-use super::Pace;
 use super::block::{BEAT_AT, CLAIM_AT, Claim, FENCE_BYTES, Owner, SECTOR_BYTES, Sector};
 use super::claim::{ClaimView, Claimant, Doubt, Loss, Todo};
 use super::lease::Lease;
+use super::pace::Pace;
 use super::process::Process;
 use crate::anchor::Anchor;
-use crate::error::{Result, StorageError};
-use crate::objects::is_out_of_descriptors;
+use crate::error::{Result, StorageError, is_out_of_descriptors};
 use crate::regular;
 use crate::target::SystemRandom;
 
@@ -141,7 +140,7 @@ impl Sectors for FenceFile {
 /// on this machine need not wait.
 pub(crate) fn make(dir: &Path) -> Result<()> {
     let fence = made(dir)?;
-    let process = Process::this().map_err(fence.error("find out whose it is"))?;
+    let process = Process::this().map_err(fence.error("identify the process that makes"))?;
     let claim = Claim {
         held: false,
         owner: [0; 16],
@@ -281,8 +280,8 @@ impl Drop for Taker {
 /// Why a start has to wait, for people.
 fn told(doubt: &Doubt, me: &Process) -> String {
     match doubt {
-        Doubt::Nothing => "it had no fence, which would say who served it last".to_owned(),
-        Doubt::Unreadable => "what its fence says of who served it last cannot be read".to_owned(),
+        Doubt::Nothing => "it had no fence that names its last server".to_owned(),
+        Doubt::Unreadable => "its fence, which names its last server, cannot be read".to_owned(),
         Doubt::OtherKernel(process) if process.host == me.host => format!(
             "it was served last by {process}, before this machine was booted or on another of \
              that name"

@@ -3,9 +3,9 @@
 
 use base::Tick;
 
-use super::Pace;
 use super::block::{self, Claim, Owner, Sector};
 use super::claim::{Loss, holder};
+use super::pace::Pace;
 
 /// A fence that is held.
 #[derive(Debug)]

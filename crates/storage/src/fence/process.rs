@@ -6,7 +6,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-use super::block::HOST_BYTES_MAX;
+/// Bytes of a host's name that are kept.
+pub(super) const HOST_BYTES_MAX: usize = 64;
 
 /// A process that holds targets, or wants to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,15 +25,20 @@ pub struct Process {
     pub(super) is_apart: bool,
 }
 
+/// The running kernel: another one after each boot, and on each machine.
+pub(crate) fn kernel() -> io::Result<[u8; 16]> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    parse_id(boot.trim()).ok_or_else(|| garbled("the boot id"))
+}
+
 impl Process {
     /// This one.
     pub fn this() -> io::Result<Process> {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         let host = fs::read_to_string("/proc/sys/kernel/hostname")?;
         let pid = std::process::id();
         let started = started("self").ok_or_else(|| garbled("/proc/self/stat"))?;
         Ok(Process {
-            kernel: parse_id(boot.trim()).ok_or_else(|| garbled("the boot id"))?,
+            kernel: kernel()?,
             space: fs::metadata("/proc/self/ns/pid")?.ino(),
             started,
             pid,

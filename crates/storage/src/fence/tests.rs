@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use base::{Rng, SeededRng, Tick};
 
-use super::Pace;
 use super::block::{BEAT_AT, CLAIM_AT, Claim, FENCE_BYTES, Found, SECTOR_BYTES, Sector};
 use super::claim::{ClaimView, Claimant, Loss, Todo};
 use super::keeper::{Sectors, take};
 use super::lease::Lease;
+use super::pace::Pace;
 use super::process::Process;
 use crate::disk::{Disk, FaultyDisk, MemDisk, Survivors};
 use crate::error::Result;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use threads::MutexGuard;
 use threads::{Builder, JoinHandle};
 
-use super::Commit;
+use super::options::Commit;
 use super::store::{Progress, Shared};
 use crate::error::{Result, StorageError};
 

@@ -1,15 +1,12 @@
-//! Reading what can be read of a store in which something cannot.
-//!
-//! The engine stops for good at its first failed read. So the store is opened anew after each, and
-//! a table that was read from its beginning up to a hole is then read from its end down to one.
+//! Reading the readable part of a damaged store.
 
 use std::fmt;
 
 use redb::AccessGuard;
 
-use super::KvOptions;
 use super::batch::{KeyRange, TableId};
 use super::engine::{Engine, Rows};
+use super::options::KvOptions;
 use crate::disk::Disk;
 use crate::error::{Result, StorageError};
 
@@ -32,6 +29,9 @@ pub type Visit<'v> = dyn FnMut(TableId, &[u8], &[u8]) + 'v;
 
 /// Visits each row of `tables` that can be read, of the store on the disk that `open` opens again
 /// and again. Says what could not be read. An error where another version of this program wrote it.
+///
+/// The engine stops for good at its first failed read, so the store is opened anew after each. A table that
+/// was read from its beginning up to a hole is then read from its end down to one.
 pub(crate) fn examine<D: Disk + 'static>(
     open: impl Fn() -> Result<D>,
     tables: &[(TableId, &str)],

@@ -13,9 +13,10 @@ use base::limits::{KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX};
 
 use super::batch::{Batch, KeyRange, Op, TableId, Ticket};
 use super::engine::{Engine, Snapshot};
+use super::options::{Commit, KvOptions};
 use super::overlay::{Layer, View};
 use super::scan::{FIRST_RUN, LARGEST_RUN, merge};
-use super::{Commit, KvOptions, KvStats};
+use super::stats::KvStats;
 use crate::error::{Result, StorageError};
 use crate::pace::Pace;
 

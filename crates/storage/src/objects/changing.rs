@@ -14,6 +14,15 @@ pub(super) struct Sum {
     pub sum: u32,
 }
 
+impl Sum {
+    /// These are the bytes of `data`, which begins at `start` of the same segment or object.
+    pub fn is_sound(&self, start: u64, data: &[u8]) -> bool {
+        let bytes = (self.bytes.start - start) as usize..(self.bytes.end - start) as usize;
+        let bytes = data.get(bytes);
+        bytes.is_some_and(|bytes| crc32c::crc32c(bytes) == self.sum)
+    }
+}
+
 /// What is known of one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Block {
@@ -88,6 +97,9 @@ impl Changing {
         if let Some((offset, data)) = written {
             let range = ByteRange::new(offset, offset + data.len() as u64);
             let part = part_in(segment, range);
+            if part.is_empty() {
+                return;
+            }
             let from = (segment * SEGMENT + part.start - offset) as usize;
             let data = &data[from..from + (part.end - part.start) as usize];
             self.note(part, data, alone);

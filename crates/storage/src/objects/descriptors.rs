@@ -6,9 +6,8 @@ use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use nix::errno::Errno;
-
-use super::ObjectId;
+use super::store::ObjectId;
+use crate::error::is_out_of_descriptors;
 
 /// Locks are per shard, so that opening one file does not hold up the others.
 const SHARDS: usize = 16;
@@ -99,12 +98,6 @@ impl Descriptors {
     }
 }
 
-/// The process has as many files open as it may, or the system has.
-pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
-    let errno = error.raw_os_error().map(Errno::from_raw);
-    matches!(errno, Some(Errno::EMFILE | Errno::ENFILE))
-}
-
 impl Shard {
     fn close_all(&mut self) {
         self.open.clear();
@@ -135,6 +128,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use base::Fid;
+    use nix::errno::Errno;
 
     use super::*;
 

@@ -1,9 +1,6 @@
-//! Large reads past the system's page cache.
-//!
-//! A stream that is read once gains nothing from being kept, and pays for it: memory found for
-//! each page, a copy, and what others would have read again is pushed out. So a large read of what
-//! is not in memory goes from the disk straight to a buffer of ours. A place that is read a second
-//! time is worth keeping: that read goes the ordinary way, and the system keeps it.
+//! Large reads past the system's page cache (docs/adr/0006-reads-past-the-page-cache.md). A large read of
+//! uncached bytes goes from the disk straight to a buffer of ours. A second read of the same place goes
+//! through the page cache, which keeps it.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs::File;
@@ -15,14 +12,13 @@ use base::ByteRange;
 use bytes::Bytes;
 use memory::buffers::{BUFFER_BYTES, Buffers};
 
-use super::ObjectId;
 use super::direct_io::DirectIo;
 use super::page_cache;
+use super::store::ObjectId;
 
 /// Smaller reads gain from what the system reads ahead, and cost little.
 const READ_BYTES_MIN: u64 = 64 << 10;
-/// A smaller part of a buffer is copied out of it, because the caller that asked may keep it for
-/// long.
+/// A smaller part of a buffer is copied out of it, because the caller may keep it for long.
 const SHARED_BYTES_MIN: u64 = 1 << 20;
 /// Buffers in use at once. Beyond: the ordinary way.
 const BUFFERS_MAX: usize = 16;
@@ -61,8 +57,8 @@ impl Direct {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bytes of `range`, fewer at the end of the file, if this is the way to read them. `open`
-    /// opens the file, which `file` is, for such reads.
+    /// The bytes of `range`, fewer at the end of the file, if direct I/O suits them. To read so, `open` opens
+    /// `file` once more.
     pub(super) fn read(
         &self,
         id: ObjectId,

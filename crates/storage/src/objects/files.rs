@@ -15,16 +15,17 @@ use nix::fcntl::{FallocateFlags, OFlag, fallocate, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
 
-use super::descriptors::{Descriptors, is_out_of_descriptors};
+use super::descriptors::Descriptors;
 use super::direct::Direct;
 use super::direct_io::DirectIo;
 use super::page_cache;
 use super::size_limit;
+use super::store::{ObjectId, ObjectStat, ObjectStore};
 use super::stream::Stream;
-use super::{ObjectId, ObjectStat, ObjectStore, SpaceStat};
 use crate::anchor::Anchor;
-use crate::error::{Result, StorageError};
-use crate::fence::Fence;
+use crate::error::{Result, StorageError, is_out_of_descriptors};
+use crate::fence::{Fence, kernel};
+use crate::space::SpaceStat;
 
 /// Directories the objects are spread over.
 const FAN_OUT: usize = 256;
@@ -40,6 +41,8 @@ pub struct ObjectFiles {
     stream: Stream,
     /// One past the last byte that a file can have here.
     bytes_max: u64,
+    /// As in [`SpaceStat`].
+    disk: u64,
     /// Names in this directory came or went since it was synced.
     changed: [AtomicBool; FAN_OUT],
     /// The first sync that failed: the system reports a lost write once, so no later sync may
@@ -77,6 +80,8 @@ impl ObjectFiles {
             .sync_all()
             .map_err(|e| StorageError::from_io(dir.display(), "sync it", &e))?;
         let bytes_max = size_limit::file_bytes_max(anchor.dir(), &dir);
+        // Without it the disk counts as one of its own.
+        let disk = disk_of(anchor.dir()).unwrap_or(0);
         let direct_io = Arc::<DirectIo>::default();
         Ok(ObjectFiles {
             dir: anchor,
@@ -84,6 +89,7 @@ impl ObjectFiles {
             direct: Direct::new(direct_io.clone()),
             stream: Stream::new(direct_io),
             bytes_max,
+            disk,
             changed: [const { AtomicBool::new(false) }; FAN_OUT],
             sync_failed: OnceLock::new(),
             fence,
@@ -216,6 +222,14 @@ impl ObjectFiles {
         }
         result
     }
+}
+
+/// The number that the running kernel gives to the disk of `dir`, which is any other under another kernel.
+fn disk_of(dir: &File) -> io::Result<u64> {
+    let (kernel, device) = (kernel()?, dir.metadata()?.dev());
+    // The first bytes are random.
+    let kernel = u128::from_le_bytes(kernel) as u64;
+    Ok((kernel ^ device).max(1))
 }
 
 fn shelf_of(id: ObjectId) -> usize {
@@ -433,6 +447,7 @@ impl ObjectStore for ObjectFiles {
         let found = found.map_err(|e| StorageError::from_io(at, "stat it", &e.into()))?;
         Ok(SpaceStat {
             object_bytes_max: self.bytes_max,
+            disk: self.disk,
             ..SpaceStat::of(&found)
         })
     }

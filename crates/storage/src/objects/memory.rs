@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use base::ByteRange;
 use base::limits::FILE_BYTES_MAX;
 
-use super::{ObjectId, ObjectStat, ObjectStore, SpaceStat};
+use super::store::{ObjectId, ObjectStat, ObjectStore};
 use crate::error::{Result, StorageError};
+use crate::space::SpaceStat;
 
 const PAGE: u64 = 4096;
 type Page = Arc<[u8; PAGE as usize]>;
@@ -265,6 +266,7 @@ impl ObjectStore for ObjectMemory {
             objects_total: 0,
             objects_free: 0,
             object_bytes_max: FILE_BYTES_MAX,
+            disk: 0,
         })
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use base::{ByteRange, Damage};
 
-use super::ObjectId;
+use super::store::ObjectId;
 use crate::kv::KeyRange;
 
 /// Bytes that one sum covers; the last of an object covers what there is.
@@ -12,44 +12,52 @@ pub(super) const BLOCK: u64 = 4096;
 /// Bytes of an object whose sums are in one row.
 pub(super) const SEGMENT: u64 = 4 << 20;
 
+/// In place of the number of a segment: the row that says where the object ends.
+pub(super) const END: u64 = u64::MAX - 1;
+
 const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 6;
 /// Where the flag stands.
 const OPEN_AT: usize = 1;
 
-/// What is known of one segment of an object.
+/// What is known of one segment of an object; or of its end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Seal {
     /// Bytes of it may be changing: nothing is said of them.
     pub open: bool,
-    /// Bytes of the segment that the sums cover, from its start.
-    pub len: u32,
-    /// CRC-32C of each block.
+    /// Bytes of the segment that the sums cover, from its start. At the end: bytes of the object.
+    pub len: u64,
+    /// CRC-32C of each block. At the end: none.
     pub sums: Vec<u32>,
 }
 
 impl Seal {
     /// The bytes of block `block` that its sum covers, of the segment.
     pub fn extent(&self, block: usize) -> Option<Range<u64>> {
-        extent_of(block, u64::from(self.len))
+        extent_of(block, self.len)
     }
 
-    /// As stored.
-    pub fn encode(&self) -> Vec<u8> {
+    /// As stored for `segment`.
+    pub fn encode(&self, segment: u64) -> Vec<u8> {
         let mut bytes = vec![VERSION, u8::from(self.open)];
-        bytes.extend(self.len.to_le_bytes());
+        if segment == END {
+            bytes.extend(self.len.to_le_bytes());
+            return bytes;
+        }
+        bytes.extend((self.len as u32).to_le_bytes());
         bytes.extend(self.sums.iter().flat_map(|sum| sum.to_le_bytes()));
         bytes
     }
 
-    /// The seal in `bytes`.
-    pub fn decode(bytes: &[u8]) -> Result<Seal, Damage> {
+    /// The seal of `segment` in `bytes`.
+    pub fn decode(segment: u64, bytes: &[u8]) -> Result<Seal, Damage> {
         let wrong = |reason: &str| Damage {
             record: "seal".to_owned(),
             reason: reason.to_owned(),
         };
         let header = bytes.first_chunk::<HEADER_BYTES>();
         let [version, open, len @ ..] = *header.ok_or_else(|| wrong("too short"))?;
+        let rest = &bytes[HEADER_BYTES..];
         if version != VERSION {
             return Err(wrong(&format!("version {version}, not {VERSION}")));
         }
@@ -57,10 +65,15 @@ impl Seal {
             0 | 1 => open == 1,
             _ => return Err(wrong("a flag is 0 or 1")),
         };
-        let len = u32::from_le_bytes(len);
-        let (sums, rest) = bytes[HEADER_BYTES..].as_chunks::<4>();
-        let expected = u64::from(len).div_ceil(BLOCK);
-        if !rest.is_empty() || sums.len() as u64 != expected || u64::from(len) > SEGMENT {
+        let len = u64::from(u32::from_le_bytes(len));
+        if segment == END {
+            let high: [u8; 4] = rest.try_into().map_err(|_| wrong("an end has 10 bytes"))?;
+            let len = u64::from(u32::from_le_bytes(high)) << 32 | len;
+            let sums = Vec::new();
+            return Ok(Seal { open, len, sums });
+        }
+        let (sums, rest) = rest.as_chunks::<4>();
+        if !rest.is_empty() || sums.len() as u64 != len.div_ceil(BLOCK) || len > SEGMENT {
             return Err(wrong("as many sums as it has blocks"));
         }
         let sums = sums.iter().map(|sum| u32::from_le_bytes(*sum)).collect();
@@ -87,9 +100,9 @@ pub(super) fn segments(range: ByteRange) -> Range<u64> {
     }
 }
 
-/// The part of `range` in segment `segment`, from that one's start.
+/// The part of `range` in segment `segment`, from that one's start. The end has no part in any.
 pub(super) fn part_in(segment: u64, range: ByteRange) -> Range<u64> {
-    let base = segment * SEGMENT;
+    let base = segment.saturating_mul(SEGMENT);
     let clip = |at: u64| at.saturating_sub(base).min(SEGMENT);
     clip(range.start)..clip(range.end)
 }
@@ -139,8 +152,9 @@ mod tests {
             len: 4097,
             sums: vec![1, 0x0203],
         };
-        assert_eq!(seal.encode(), [1, 0, 1, 16, 0, 0, 1, 0, 0, 0, 3, 2, 0, 0]);
-        assert_eq!(Seal::decode(&seal.encode()), Ok(seal.clone()));
+        let stored = [1, 0, 1, 16, 0, 0, 1, 0, 0, 0, 3, 2, 0, 0];
+        assert_eq!(seal.encode(4), stored);
+        assert_eq!(Seal::decode(4, &stored), Ok(seal.clone()));
         assert_eq!(seal.extent(0), Some(0..4096));
         assert_eq!(seal.extent(1), Some(4096..4097));
         assert_eq!(seal.extent(2), None);
@@ -148,8 +162,19 @@ mod tests {
             open: true,
             ..Seal::default()
         };
-        assert_eq!(open.encode(), [1, 1, 0, 0, 0, 0]);
-        assert!(Seal::is_open(&open.encode()) && !Seal::is_open(&seal.encode()));
+        assert_eq!(open.encode(4), [1, 1, 0, 0, 0, 0]);
+        assert!(Seal::is_open(&open.encode(4)) && !Seal::is_open(&stored));
+        let end = Seal {
+            len: 0x0908_0706_0504_0302,
+            ..Seal::default()
+        };
+        let stored = [1, 0, 2, 3, 4, 5, 6, 7, 8, 9];
+        assert_eq!(
+            (end.encode(END), Seal::decode(END, &stored)),
+            (stored.to_vec(), Ok(end))
+        );
+        assert_eq!(key(id, END)[12..], [255, 255, 255, 255, 255, 255, 255, 254]);
+        assert!(part_in(END, ByteRange::from(0)).is_empty());
     }
 
     #[test]
@@ -159,13 +184,14 @@ mod tests {
             len: 5,
             sums: vec![1],
         };
-        let good = seal.encode();
+        let good = seal.encode(0);
         for (at, byte) in [(0, 2), (1, 2), (2, 0), (3, 0x20), (5, 0x80)] {
             let mut bad = good.clone();
             bad[at] = byte;
-            assert!(Seal::decode(&bad).is_err(), "{at}");
+            assert!(Seal::decode(0, &bad).is_err(), "{at}");
         }
-        assert!(Seal::decode(&good[..9]).is_err() && Seal::decode(&[]).is_err());
+        assert!(Seal::decode(0, &good[..9]).is_err() && Seal::decode(0, &[]).is_err());
+        assert!(Seal::decode(END, &[1, 0, 1, 0, 0, 0, 0, 0, 0]).is_err());
         assert!(place_of_key(&[0; 19]).is_err() && place_of_key(&[0; 21]).is_err());
     }
 

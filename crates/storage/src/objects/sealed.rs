@@ -1,12 +1,11 @@
-//! An [`ObjectStore`] that notices damage: bytes that are not those which were written are never
-//! served (docs/adr/0014-sums-of-bytes.md).
-//!
-//! Each block of an object has a sum, in rows of a [`Kv`], one for each segment. A segment is *sealed*
-//! when its row says so: its bytes are durable, and every block is what its sum says. Before bytes of
-//! a sealed segment change it is *opened*, durably. An open one is sealed again when its bytes are
-//! durable and have been left alone for a while.
+//! An [`ObjectStore`] that never serves damaged bytes (docs/adr/0014-sums-of-bytes.md). Each segment of an
+//! object has a row of sums in a [`Kv`], and so has its end. It is opened, durably, before its bytes change,
+//! and sealed again when they are durable and were left alone for a while.
 
-use std::collections::{BTreeMap, HashSet};
+mod ends;
+mod examine;
+
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, PoisonError};
 
@@ -16,26 +15,30 @@ use bytes::Bytes;
 use threads::{Mutex, MutexGuard};
 
 use super::changing::{Changing, Sum};
-use super::seal::{BLOCK, SEGMENT, Seal, extent_of, key, keys, part_in, place_of_key, segments};
-use super::{ObjectId, ObjectStat, ObjectStore, SpaceStat};
+use super::seal::{
+    BLOCK, END, SEGMENT, Seal, extent_of, key, keys, part_in, place_of_key, segments,
+};
+use super::store::{ObjectId, ObjectStat, ObjectStore};
 use crate::error::{Result, StorageError};
 use crate::kv::{Batch, KeyRange, Kv, TableId, Ticket};
+use crate::space::SpaceStat;
+pub use ends::recorded_end;
+use ends::{Ends, WrongEnd};
+pub use examine::{check_seal, examine_seals};
 
 /// Memory for what is known of open segments, in bytes. Beyond: their blocks are read when they are
 /// sealed.
 const KNOWN_BYTES_MAX: usize = 32 << 20;
-/// Open segments that are remembered. Beyond: they are found again when others are sealed.
-const OPEN_MAX: usize = 65_536;
+/// Open segments and ends that are remembered. Beyond: they are found again when others are sealed.
+const OPEN_MAX: usize = 131_072;
 /// Rows looked at, for open segments that nobody remembers, each time.
 const SEARCHED_ROWS_MAX: usize = 20_000;
 /// Segments opened ahead of one change. Beyond: the change waits for it itself.
 const FORESEEN_MAX: usize = 64;
-/// Objects that are remembered to be as long as their sums say.
-const WHOLE_MAX: usize = 65_536;
 /// Bytes read at once to seal a segment.
 const READ_BYTES: u64 = 1 << 20;
 
-/// A segment of an object.
+/// A segment of an object, or its end.
 type Place = (ObjectId, u64);
 
 /// Objects of which every byte at rest is checked when it is read.
@@ -66,8 +69,7 @@ struct State {
     complete: bool,
     /// It came to the last row so.
     searched: bool,
-    /// Objects of which no sealed byte is missing at their end.
-    whole: HashSet<ObjectId>,
+    ends: Ends,
 }
 
 /// A change under way.
@@ -135,9 +137,9 @@ impl SealedObjects {
     }
 
     fn row(&self, (id, segment): Place) -> Result<Option<Seal>> {
-        let found = self
-            .kv
-            .get_with(self.table, &key(id, segment), Seal::decode)?;
+        let found = self.kv.get_with(self.table, &key(id, segment), |row| {
+            Seal::decode(segment, row)
+        })?;
         found.transpose().map_err(|damage| self.damaged(id, damage))
     }
 
@@ -165,22 +167,25 @@ impl SealedObjects {
     /// Bytes of `range` are about to be written: says so of their segments, and returns when it is
     /// durable that these are open.
     fn begin_write(&self, id: ObjectId, range: ByteRange) -> Result<Change> {
+        let end = self.may_grow(id, range.end)?.then_some(END);
         let mut state = self.state();
-        let segments: Vec<u64> = segments(range).collect();
+        let segments: Vec<u64> = segments(range).chain(end).collect();
         let opened = self.open(&mut state, id, &segments)?;
         self.begin(state, (id, range), segments, opened)
     }
 
     /// Bytes of `range` are about to become others, or none: the same, but for segments of which
-    /// nothing is known. Of those that lie in it whole nothing is known from then on.
-    fn begin_resize(&self, id: ObjectId, range: ByteRange) -> Result<Change> {
+    /// nothing is known. Of those that lie in it whole nothing is known from then on. With
+    /// `moves_end` the object may end elsewhere afterwards.
+    fn begin_resize(&self, id: ObjectId, range: ByteRange, moves_end: bool) -> Result<Change> {
         let mut state = self.state();
         let known = self.known(&state, id, segments(range))?;
         let is_whole = |segment: &u64| {
             let part = part_in(*segment, range);
             part.end - part.start == SEGMENT && !state.open.contains_key(&(id, *segment))
         };
-        let (whole, others): (Vec<u64>, Vec<u64>) = known.into_iter().partition(is_whole);
+        let (whole, mut others): (Vec<u64>, Vec<u64>) = known.into_iter().partition(is_whole);
+        others.extend(moves_end.then_some(END));
         let mut opened = self.open(&mut state, id, &others)?;
         if !whole.is_empty() {
             let mut batch = Batch::new();
@@ -213,8 +218,12 @@ impl SealedObjects {
 
     /// Opens what is sealed of `range`. The batch with which it is open.
     fn open_early(&self, id: ObjectId, range: ByteRange) -> Result<Ticket> {
+        let moving = self.may_grow(id, range.end)?;
         let mut state = self.state();
-        let sealed = self.sealed(&state, id, segments(range))?;
+        let mut sealed = self.sealed(&state, id, segments(range))?;
+        if moving && self.row((id, END))?.is_some_and(|seal| !seal.open) {
+            sealed.push(END);
+        }
         let mut opened = self.open(&mut state, id, &sealed)?;
         let now = state.next();
         for segment in sealed {
@@ -222,7 +231,8 @@ impl SealedObjects {
             state.with((id, segment), |changing| changing.changed = now);
         }
         // Or another has opened it just now.
-        for segment in segments(range).take(FORESEEN_MAX) {
+        let changing = segments(range).take(FORESEEN_MAX);
+        for segment in changing.chain(moving.then_some(END)) {
             let open = state.open.get(&(id, segment));
             opened = opened.max(open.map(|changing| changing.opened).unwrap_or_default());
         }
@@ -244,7 +254,7 @@ impl SealedObjects {
                     open,
                     ..seal.clone().unwrap_or_default()
                 };
-                batch.put(self.table, key(id, *segment), open.encode());
+                batch.put(self.table, key(id, *segment), open.encode(*segment));
             }
             // What an earlier life left open may have changed in any of its blocks.
             opened.push((place, seal.filter(|seal| !seal.open)));
@@ -258,6 +268,9 @@ impl SealedObjects {
             if let Some(seal) = seal {
                 (changing, awaited) = (Changing::new(seal), ticket);
                 changing.opened = ticket;
+            }
+            if place.1 == END {
+                state.ends.note(id, None);
             }
             state.add(place, changing);
         }
@@ -316,15 +329,17 @@ impl SealedObjects {
         }
     }
 
-    /// Changes bytes of `range` by `work`, other than by writing them.
+    /// Changes bytes of `range` by `work`, other than by writing them; and where the object ends, if
+    /// `moves_end`.
     fn resize<T>(
         &self,
         id: ObjectId,
         range: ByteRange,
+        moves_end: bool,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         self.check_edges(id, range)?;
-        let change = self.begin_resize(id, range)?;
+        let change = self.begin_resize(id, range, moves_end)?;
         let result = work();
         self.end(&change, None);
         result
@@ -355,7 +370,7 @@ impl SealedObjects {
             let start = wanted.start.min(first.bytes.start);
             let end = wanted.end.max(last.bytes.end);
             let data = self.store.read_shared(id, start, (end - start) as usize)?;
-            let wrong = sums.iter().find(|sum| !is_sound(sum, start, &data));
+            let wrong = sums.iter().find(|sum| !sum.is_sound(start, &data));
             let Some(wrong) = wrong.cloned() else {
                 return Ok(Some((start, data)));
             };
@@ -370,43 +385,85 @@ impl SealedObjects {
         }
     }
 
-    /// What is sealed of the object and beyond its end. Looked for once for each object, for the
-    /// caller that changes one here opens what is sealed first.
-    fn missing(&self, id: ObjectId) -> Result<Option<ByteRange>> {
-        if self.state().whole.contains(&id) {
+    /// The bytes of the object from `offset` on, up to `len` of them; each has the sum that it must have.
+    fn read_checked(&self, id: ObjectId, offset: u64, len: usize) -> Result<Bytes> {
+        let wanted = ByteRange::at(offset, len as u64);
+        let wanted = wanted.filter(|wanted| wanted.end <= FILE_BYTES_MAX);
+        let checked = wanted.map(|wanted| self.checked(id, wanted)).transpose()?;
+        let Some((start, data)) = checked.flatten() else {
+            return self.store.read_shared(id, offset, len);
+        };
+        let from = ((offset - start) as usize).min(data.len());
+        Ok(data.slice(from..data.len().min(from + len)))
+    }
+
+    /// Where the object ends, if that is sealed.
+    fn sealed_end(&self, id: ObjectId) -> Result<Option<u64>> {
+        let mut state = self.state();
+        if let Some(known) = state.ends.sealed(id) {
+            return Ok(known);
+        }
+        let sealed = self.row((id, END))?.filter(|seal| !seal.open);
+        let end = sealed.map(|seal| seal.len);
+        state.ends.note(id, end);
+        Ok(end)
+    }
+
+    /// How the object's end is not what it was.
+    fn wrong_end(&self, id: ObjectId) -> Result<Option<WrongEnd>> {
+        let Some(end) = self.sealed_end(id)? else {
+            return self.lost_end(id);
+        };
+        let size = self.stored_size(id)?;
+        // Or the object has changed, and was sealed, since it was looked at.
+        let is_so = || Ok(self.sealed_end(id)? == Some(end) && self.stored_size(id)? == size);
+        match WrongEnd::of(end, size) {
+            Some(wrong) if is_so()? => Ok(Some(wrong)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Refuses to change an object whose end is not what it was.
+    fn check_end(&self, id: ObjectId) -> Result<()> {
+        let damaged = |wrong: WrongEnd| StorageError::DamagedBytes {
+            at: self.at(id),
+            range: wrong.bytes,
+        };
+        self.wrong_end(id)?
+            .map_or(Ok(()), |wrong| Err(damaged(wrong)))
+    }
+
+    /// A change of bytes up to `end` may make the object longer.
+    fn may_grow(&self, id: ObjectId, end: u64) -> Result<bool> {
+        let moves = self.state().open.contains_key(&(id, END));
+        Ok(moves || end > self.stored_size(id)?)
+    }
+
+    /// Of an object whose end is not sealed: sealed bytes are beyond it. Looked for once for each
+    /// object, for the caller that changes one here opens what is sealed first.
+    fn lost_end(&self, id: ObjectId) -> Result<Option<WrongEnd>> {
+        if self.state().ends.is_whole(id) {
             return Ok(None);
         }
         let size = self.stored_size(id)?;
-        let end = self.sealed_end(id, size)?;
+        let end = self.last_sealed(id, size)?;
         // Or it has grown, and was sealed, since its size was looked at.
         if end > size && self.stored_size(id)? < end {
-            return Ok(Some(ByteRange::new(size, end)));
+            return Ok(WrongEnd::of(end, size));
         }
-        let mut state = self.state();
-        if state.whole.len() >= WHOLE_MAX {
-            state.whole.clear();
-        }
-        state.whole.insert(id);
+        self.state().ends.note_whole(id);
         Ok(None)
     }
 
-    fn check_end(&self, id: ObjectId) -> Result<()> {
-        let damaged = |range| StorageError::DamagedBytes {
-            at: self.at(id),
-            range,
-        };
-        self.missing(id)?
-            .map_or(Ok(()), |range| Err(damaged(range)))
-    }
-
-    /// Where what is sealed of it ends, if that is beyond `size`.
-    fn sealed_end(&self, id: ObjectId, size: u64) -> Result<u64> {
+    /// One past the last sealed byte, if that is beyond `size`; else `size`.
+    fn last_sealed(&self, id: ObjectId, size: u64) -> Result<u64> {
         let (mut end, mut damage) = (size, None);
-        let rows = keys(id, size / SEGMENT..u64::MAX);
+        let rows = keys(id, size / SEGMENT..END);
         self.kv.scan(self.table, &rows, |key, row| {
-            match place_of_key(key).and_then(|place| Ok((place, Seal::decode(row)?))) {
-                Ok(((_, segment), seal)) if !seal.open => {
-                    end = end.max(segment * SEGMENT + u64::from(seal.len));
+            let seal = place_of_key(key).and_then(|(_, at)| Ok((at, Seal::decode(at, row)?)));
+            match seal {
+                Ok((segment, seal)) if !seal.open => {
+                    end = end.max(segment * SEGMENT + seal.len);
                 }
                 Ok(_) => {}
                 Err(wrong) => damage = Some(wrong),
@@ -452,43 +509,51 @@ impl SealedObjects {
         Ok(sums)
     }
 
-    /// Seals an open segment, if nothing changes it meanwhile.
-    fn seal(&self, place: Place) -> Result<()> {
+    /// Seals what is open, if nothing has changed it since change `last`, which is durable.
+    fn seal(&self, place: Place, last: u64) -> Result<()> {
         let (id, segment) = place;
         let size = self.store.stat(id)?.map(|stat| stat.size);
-        let rest = size.unwrap_or(0).saturating_sub(segment * SEGMENT);
-        let len = rest.min(SEGMENT);
-        let Some((changed, mut sums)) = self
-            .state()
-            .open
-            .get(&place)
-            .map(|changing| (changing.changed, changing.known(len)))
-        else {
-            return Ok(());
-        };
-        self.complete(place, len, &mut sums)?;
-        let Some(sums) = sums.into_iter().collect::<Option<Vec<u32>>>() else {
-            // It has become shorter.
-            return Ok(());
+        let (open, sums) = (false, Vec::new());
+        let seal = match segment {
+            END => size.map(|len| Seal { open, len, sums }),
+            _ => match self.seal_of(place, size.unwrap_or(0))? {
+                Some(seal) => Some(seal).filter(|seal| seal.len > 0),
+                // It has become shorter.
+                None => return Ok(()),
+            },
         };
         let mut state = self.state();
-        let is_quiet = |changing: &Changing| changing.is_quiet(changed);
+        let is_quiet = |changing: &Changing| changing.is_quiet(last);
         if !state.open.get(&place).is_some_and(is_quiet) {
             return Ok(());
         }
         let mut batch = Batch::new();
-        match len {
-            0 => batch.delete(self.table, key(id, segment)),
-            _ => {
-                let len = len as u32;
-                let open = false;
-                let seal = Seal { open, len, sums };
-                batch.put(self.table, key(id, segment), seal.encode())
-            }
+        match &seal {
+            None => batch.delete(self.table, key(id, segment)),
+            Some(seal) => batch.put(self.table, key(id, segment), seal.encode(segment)),
         };
         self.kv.commit(batch)?;
+        if segment == END {
+            state.ends.note(id, seal.map(|seal| seal.len));
+        }
         state.forget(place);
         Ok(())
+    }
+
+    /// What there is of an open segment of an object of `size` bytes.
+    fn seal_of(&self, place: Place, size: u64) -> Result<Option<Seal>> {
+        let len = size.saturating_sub(place.1 * SEGMENT).min(SEGMENT);
+        let known = self
+            .state()
+            .open
+            .get(&place)
+            .map(|changing| changing.known(len));
+        let Some(mut sums) = known else {
+            return Ok(None);
+        };
+        self.complete(place, len, &mut sums)?;
+        let (open, sums) = (false, sums.into_iter().collect::<Option<Vec<u32>>>());
+        Ok(sums.map(|sums| Seal { open, len, sums }))
     }
 
     /// Reads the blocks whose sums are missing, in runs.
@@ -562,8 +627,8 @@ impl SealedObjects {
         Ok(())
     }
 
-    /// The segments that were left alone since the last look, and whether their bytes are durable.
-    fn left_alone(&self) -> Vec<(Place, bool)> {
+    /// What was left alone since the last look, with its last change and whether that is durable.
+    fn left_alone(&self) -> Vec<(Place, u64, bool)> {
         let mut state = self.state();
         let (synced, quiet) = (state.synced, state.quiet);
         state.quiet = state.changes;
@@ -571,57 +636,12 @@ impl SealedObjects {
         state.removals.retain(|_, ticket| *ticket > durable);
         let open = state.open.iter();
         let open = open.filter(|(_, changing)| changing.is_quiet(quiet));
-        open.map(|(place, changing)| (*place, changing.changed <= changing.synced.max(synced)))
-            .collect()
+        let told = open.map(|(place, changing)| {
+            let is_durable = changing.changed <= changing.synced.max(synced);
+            (*place, changing.changed, is_durable)
+        });
+        told.collect()
     }
-}
-
-/// The bytes of `data`, which begins at `start`, are what `sum` says.
-fn is_sound(sum: &Sum, start: u64, data: &[u8]) -> bool {
-    let bytes = (sum.bytes.start - start) as usize..(sum.bytes.end - start) as usize;
-    let bytes = data.get(bytes);
-    bytes.is_some_and(|bytes| crc32c::crc32c(bytes) == sum.sum)
-}
-
-/// Calls `visit` with the blocks of sealed segments that are not what was written, of all objects, those
-/// that are not there among them. Nobody serves the target.
-pub fn examine_seals(
-    store: &dyn ObjectStore,
-    kv: &Kv,
-    table: TableId,
-    visit: &mut dyn FnMut(ObjectId, ByteRange),
-) -> Result<()> {
-    let mut places = Vec::new();
-    kv.scan(table, &KeyRange::all(), |key, value| {
-        // What cannot be read is told of by who checks the rows.
-        let sealed = !Seal::is_open(value);
-        places.extend(place_of_key(key).ok().filter(|_| sealed));
-        ControlFlow::Continue(())
-    })?;
-    for (id, segment) in places {
-        let found = kv.get_with(table, &key(id, segment), Seal::decode)?;
-        let Some(Ok(seal)) = found else {
-            continue;
-        };
-        let base = segment * SEGMENT;
-        let data = store.read_shared(id, base, seal.len as usize)?;
-        for sum in Changing::new(seal).sums(0..SEGMENT) {
-            if !is_sound(&sum, 0, &data) {
-                visit(
-                    id,
-                    ByteRange::new(base + sum.bytes.start, base + sum.bytes.end),
-                );
-            }
-        }
-    }
-    Ok(())
-}
-
-/// A row of seals is one that can be there.
-pub fn check_seal(key: &[u8], value: &[u8]) -> std::result::Result<ObjectId, base::Damage> {
-    let (id, _) = place_of_key(key)?;
-    Seal::decode(value)?;
-    Ok(id)
 }
 
 impl ObjectStore for SealedObjects {
@@ -632,14 +652,17 @@ impl ObjectStore for SealedObjects {
     }
 
     fn read_shared(&self, id: ObjectId, offset: u64, len: usize) -> Result<Bytes> {
-        let wanted = ByteRange::at(offset, len as u64);
-        let wanted = wanted.filter(|wanted| wanted.end <= FILE_BYTES_MAX);
-        let checked = wanted.map(|wanted| self.checked(id, wanted)).transpose()?;
-        let Some((start, data)) = checked.flatten() else {
-            return self.store.read_shared(id, offset, len);
+        let Some(end) = self.sealed_end(id)? else {
+            return self.read_checked(id, offset, len);
         };
-        let from = ((offset - start) as usize).min(data.len());
-        Ok(data.slice(from..data.len().min(from + len)))
+        // Bytes behind the end are not the object's.
+        let len = (len as u64).min(end.saturating_sub(offset)) as usize;
+        let data = self.read_checked(id, offset, len)?;
+        // A hole has no sums, so a lost one is noticed by its length alone.
+        if data.len() < len {
+            self.check_end(id)?;
+        }
+        Ok(data)
     }
 
     fn is_cold(&self, id: ObjectId, offset: u64, len: usize) -> Result<bool> {
@@ -660,43 +683,51 @@ impl ObjectStore for SealedObjects {
     }
 
     fn truncate(&self, id: ObjectId, size: u64) -> Result<()> {
+        // Bytes that were added behind the end would become the object's.
+        if self.sealed_end(id)?.is_some_and(|end| size > end) {
+            self.check_end(id)?;
+        }
         let range = match size < self.stored_size(id)? || size == 0 {
-            // What may be missing at its end goes anyway.
+            // What may be missing at its end goes anyway; so does what may be too much.
             true => ByteRange::from(size),
             false => last_block(self.whole_size(id)?),
         };
-        self.resize(id, range, || self.store.truncate(id, size))
+        self.resize(id, range, true, || self.store.truncate(id, size))
     }
 
     fn stat(&self, id: ObjectId) -> Result<Option<ObjectStat>> {
         let stat = self.store.stat(id)?;
-        // It is as long as it was: no shorter file is made of what is left.
-        let whole = |missing: ByteRange| ObjectStat {
-            size: missing.end,
+        // It is as long as it was: no shorter file is made of what is left, and no longer one.
+        let as_it_was = |wrong: WrongEnd| ObjectStat {
+            size: wrong.end,
             ..stat.unwrap_or_default()
         };
-        Ok(self.missing(id)?.map(whole).or(stat))
+        Ok(self.wrong_end(id)?.map(as_it_was).or(stat))
     }
 
     fn punch(&self, id: ObjectId, range: ByteRange) -> Result<()> {
         self.check_end(id)?;
-        self.resize(id, range, || self.store.punch(id, range))
+        self.resize(id, range, false, || self.store.punch(id, range))
     }
 
     fn allocate(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
         // Of the bytes that are there none changes.
-        let grown = last_block(self.whole_size(id)?);
-        self.resize(id, grown, || self.store.allocate(id, range, keep_size))
+        let old = self.whole_size(id)?;
+        let grows = range.end > old && !keep_size;
+        self.resize(id, last_block(old), grows, || {
+            self.store.allocate(id, range, keep_size)
+        })
     }
 
     fn zero(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
         let old = self.whole_size(id)?;
-        let touched = match range.end > old && !keep_size {
+        let grows = range.end > old && !keep_size;
+        let touched = match grows {
             true => ByteRange::new(range.start.min(old), range.end.max(last_block(old).end)),
             // What is behind it stays as it is, and is checked by its sums.
             false => range,
         };
-        self.resize(id, touched, || self.store.zero(id, range, keep_size))
+        self.resize(id, touched, grows, || self.store.zero(id, range, keep_size))
     }
 
     fn seek_data(&self, id: ObjectId, offset: u64) -> Result<Option<u64>> {
@@ -721,7 +752,7 @@ impl ObjectStore for SealedObjects {
             // Who makes it anew must not meet the sums of the one before.
             state.removals.insert(id, self.kv.commit(batch)?);
         }
-        state.whole.remove(&id);
+        state.ends.forget(id);
         drop(state);
         self.store.remove(id)
     }
@@ -759,12 +790,12 @@ impl ObjectStore for SealedObjects {
     fn settle(&self) -> Result<()> {
         // One that cannot be read holds up no other.
         let mut result = Ok(());
-        for (place, is_durable) in self.left_alone() {
+        for (place, last, is_durable) in self.left_alone() {
             let synced = match is_durable {
                 true => Ok(()),
                 false => self.sync(place.0),
             };
-            result = result.and(synced.and_then(|()| self.seal(place)));
+            result = result.and(synced.and_then(|()| self.seal(place, last)));
         }
         result.and(self.search())
     }

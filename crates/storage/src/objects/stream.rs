@@ -1,9 +1,6 @@
-//! Large writes far into a file, past the system's page cache.
-//!
-//! What reaches that far is a stream: it is not written again soon, seldom read before much else
-//! was, and there is more of it than is good to keep. So it goes to the disk at once, instead of
-//! filling the memory first and the disk when somebody waits for it: from a buffer of ours that is
-//! used again and again, or, where that takes long, by way of pages that go when they are written.
+//! Large writes far into a file, past the system's page cache (docs/adr/0007-large-writes.md). A stream is
+//! seldom read or written again soon, so it goes to the disk at once: from a buffer that is used again and
+//! again, or, where that takes long, by way of pages that are freed when written.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -50,8 +47,8 @@ impl Stream {
         }
     }
 
-    /// Writes all of `data` at `offset` of `file`, by the way that suits the place and its size.
-    /// `open` opens the file for writes past the page cache.
+    /// Writes all of `data` at `offset` of `file`, by the way that suits place and size. For writes past the
+    /// page cache `open` opens it once more.
     pub(super) fn write(
         &self,
         file: &File,

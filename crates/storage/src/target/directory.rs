@@ -14,7 +14,7 @@ use super::lock::{ExclusiveLock, lock_exclusive};
 use super::making::{self, FirstRecords};
 use super::superblock::{FsName, SUPERBLOCK_BYTES, Superblock, Unreadable, Uuid};
 use crate::anchor::Anchor;
-use crate::disk::FileDisk;
+use crate::disk::{FileDisk, UnwrittenDisk};
 use crate::error::StorageError;
 use crate::fence::{self, Fence, Process};
 use crate::kv::{Hole, Kv, KvOptions, TableId, Visit, examine};
@@ -456,7 +456,7 @@ impl TargetDir {
         &self.targets
     }
 
-    /// Its targets, for the caller that will run them.
+    /// Its targets, for the caller to run.
     pub fn into_targets(self) -> Vec<Target> {
         self.targets
     }
@@ -551,7 +551,8 @@ fn hold(path: &Path, process: &Process) -> Result<Option<ExclusiveLock>> {
 }
 
 fn this_process(dir: &Path) -> Result<Process> {
-    Process::this().map_err(|error| TargetError::io(dir, "find out who this process is", &error))
+    Process::this()
+        .map_err(|error| TargetError::io(dir, "identify the process that serves", &error))
 }
 
 fn start(path: PathBuf, fence: Arc<Fence>, lock: Option<ExclusiveLock>) -> Result<Target> {
@@ -596,15 +597,24 @@ impl Target {
         Kv::open(self.disk()?, tables, options)
     }
 
+    /// The same store to look at: nothing is written, and what is committed goes with it.
+    pub fn kv_to_look_at(
+        &self,
+        tables: &[(TableId, &str)],
+        options: KvOptions,
+    ) -> std::result::Result<Kv, StorageError> {
+        Kv::open(UnwrittenDisk::new(self.disk()?)?, tables, options)
+    }
+
     /// Visits each row of `tables` that can be read, though others cannot; says which part of
-    /// which table could not be. For a store that is not open.
+    /// which table could not be. For a store that is not open, and writes nothing.
     pub fn examine(
         &self,
         tables: &[(TableId, &str)],
         options: &KvOptions,
         visit: &mut Visit<'_>,
     ) -> std::result::Result<Vec<Hole>, StorageError> {
-        examine(|| self.disk(), tables, options, visit)
+        examine(|| UnwrittenDisk::new(self.disk()?), tables, options, visit)
     }
 
     fn disk(&self) -> std::result::Result<FileDisk, StorageError> {

@@ -134,106 +134,104 @@ impl From<StorageError> for TargetError {
 
 impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TargetError::Io {
-                path,
-                action,
-                reason,
-            } => write!(f, "{}: cannot {action}: {reason}", path.display()),
-            TargetError::NotADirectory { path } => {
-                write!(f, "{} is not a directory; name one", path.display())
-            }
-            TargetError::NotOurs { dir, files } => write!(
-                f,
-                "{} holds {files} {} not Glint's; choose an empty directory",
-                dir.display(),
-                if *files == 1 {
-                    "file that is"
-                } else {
-                    "files that are"
-                }
-            ),
-            TargetError::NoDirectory { dir } => write!(
-                f,
-                "{} is not there; look at the path, or make a target with glint format",
-                dir.display()
-            ),
-            TargetError::IsTarget { dir, target } => {
-                let within = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
-                let within = within.parent().unwrap_or(&within);
-                write!(
-                    f,
-                    "{} is the directory of one target, {target}; name the one that it is in: {}",
-                    dir.display(),
-                    within.display()
-                )
-            }
-            TargetError::NoTarget { dir } => write!(
-                f,
-                "{} holds no target; make one with glint format",
-                dir.display()
-            ),
-            TargetError::Exists { dir, targets } => {
-                let names = listed(targets, ", ", |target| target.to_string());
-                let erased = listed(targets, ",", super::directory::dir_name);
-                let (it, holds) = match targets.len() {
-                    1 => ("it", "it holds"),
-                    _ => ("them", "they hold"),
-                };
-                let dir = dir.display();
-                write!(
-                    f,
-                    "{dir} has {names} already; to lose {it} and all {holds}, add --erase {erased}"
-                )
-            }
-            TargetError::Twice { target } => {
-                write!(f, "{target} is named twice; name each target once")
-            }
-            TargetError::Unknown { dir, target } => {
-                write!(
-                    f,
-                    "{} has no {target} to erase; leave it out of --erase",
-                    dir.display()
-                )
-            }
-            TargetError::OtherFileSystem { dir, found } => write!(
-                f,
-                "{} belongs to the file system {found}; choose another directory",
-                dir.display()
-            ),
-            TargetError::Damaged { path, why } => write!(
-                f,
-                "{} is damaged: {why}; restore it from a copy of the target",
-                path.display()
-            ),
-            TargetError::ForeignVersion { path, found } => write!(
-                f,
-                "{} has format version {found}, this program has {SUPERBLOCK_VERSION}; use the program that wrote it",
-                path.display()
-            ),
-            TargetError::KeyExposed { path, mode } => write!(
-                f,
-                "{} may be read by others than its owner (mode {mode:04o}); chmod 600 it, and make a new key if others have read it",
-                path.display()
-            ),
-            TargetError::KeyMissing { path } => write!(
-                f,
-                "{} is missing; it is the key of the file system: copy it from another directory of its targets, or from a client that has it",
-                path.display()
-            ),
-            TargetError::ServerKeyMissing { path } => write!(
-                f,
-                "{} is missing; servers prove it to each other: serve the directory of the MGS, which makes one where there is none, and copy that",
-                path.display()
-            ),
-            TargetError::KeyMalformed { path } => write!(
-                f,
-                "{} is not a key; it must be 64 hexadecimal digits on one line",
-                path.display()
-            ),
-            TargetError::Storage(error) => error.fmt(f),
+        match self.path() {
+            Some(path) => write!(f, "{}{}", path.display(), self.words()),
+            None => f.write_str(&self.words()),
         }
     }
+}
+
+impl TargetError {
+    /// The file or directory that the message begins with.
+    fn path(&self) -> Option<&Path> {
+        match self {
+            TargetError::Io { path, .. }
+            | TargetError::NotADirectory { path }
+            | TargetError::NotOurs { dir: path, .. }
+            | TargetError::NoDirectory { dir: path }
+            | TargetError::IsTarget { dir: path, .. }
+            | TargetError::NoTarget { dir: path }
+            | TargetError::Exists { dir: path, .. }
+            | TargetError::Unknown { dir: path, .. }
+            | TargetError::OtherFileSystem { dir: path, .. }
+            | TargetError::Damaged { path, .. }
+            | TargetError::ForeignVersion { path, .. }
+            | TargetError::KeyExposed { path, .. }
+            | TargetError::KeyMissing { path }
+            | TargetError::ServerKeyMissing { path }
+            | TargetError::KeyMalformed { path } => Some(path),
+            TargetError::Twice { .. } | TargetError::Storage(_) => None,
+        }
+    }
+
+    /// What is wrong with it, and what to do.
+    fn words(&self) -> String {
+        match self {
+            TargetError::Io { action, reason, .. } => format!(": cannot {action}: {reason}"),
+            TargetError::NotADirectory { .. } => " is not a directory; name one".into(),
+            TargetError::NotOurs { files: 1, .. } => {
+                " holds 1 file that is not Glint's; choose an empty directory".into()
+            }
+            TargetError::NotOurs { files, .. } => {
+                format!(" holds {files} files that are not Glint's; choose an empty directory")
+            }
+            TargetError::NoDirectory { .. } => {
+                " is not there; look at the path, or make a target with glint format".into()
+            }
+            TargetError::IsTarget { dir, target } => is_target(dir, *target),
+            TargetError::NoTarget { .. } => " holds no target; make one with glint format".into(),
+            TargetError::Exists { targets, .. } => exist(targets),
+            TargetError::Twice { target } => {
+                format!("{target} is named twice; name each target once")
+            }
+            TargetError::Unknown { target, .. } => {
+                format!(" has no {target} to erase; leave it out of --erase")
+            }
+            TargetError::OtherFileSystem { found, .. } => {
+                format!(" belongs to the file system {found}; choose another directory")
+            }
+            TargetError::Damaged { why, .. } => {
+                format!(" is damaged: {why}; restore it from a copy of the target")
+            }
+            TargetError::ForeignVersion { found, .. } => format!(
+                " has format version {found}, this program has {SUPERBLOCK_VERSION}; \
+                 use the program that wrote it"
+            ),
+            TargetError::KeyExposed { mode, .. } => format!(
+                " may be read by others than its owner (mode {mode:04o}); \
+                 chmod 600 it, and make a new key if others have read it"
+            ),
+            TargetError::KeyMissing { .. } => {
+                " is missing; it is the key of the file system: copy \
+                 it from another directory of its targets, or from a client that has it"
+                    .into()
+            }
+            TargetError::ServerKeyMissing { .. } => " is missing; servers prove it to each other: \
+                 serve the directory of the MGS, which makes one where there is none, and copy that"
+                .into(),
+            TargetError::KeyMalformed { .. } => {
+                " is not a key; it must be 64 hexadecimal digits on one line".into()
+            }
+            TargetError::Storage(error) => error.to_string(),
+        }
+    }
+}
+
+/// `dir` is the directory of `target`, where one is to be named that has targets in it.
+fn is_target(dir: &Path, target: TargetName) -> String {
+    let within = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let within = within.parent().unwrap_or(&within).display();
+    format!(" is the directory of one target, {target}; name the one that it is in: {within}")
+}
+
+fn exist(targets: &[TargetName]) -> String {
+    let names = listed(targets, ", ", |target| target.to_string());
+    let erased = listed(targets, ",", super::directory::dir_name);
+    let (it, holds) = match targets.len() {
+        1 => ("it", "it holds"),
+        _ => ("them", "they hold"),
+    };
+    format!(" has {names} already; to lose {it} and all {holds}, add --erase {erased}")
 }
 
 fn listed(targets: &[TargetName], comma: &str, spelt: fn(TargetName) -> String) -> String {

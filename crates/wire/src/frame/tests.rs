@@ -250,7 +250,12 @@ fn an_expansion_beyond_a_frame_is_refused() {
     body.extend_from_slice(&[0x1f, 0, 1, 0, 255, 255, 255, 255]);
     let head = reseal(&example(FrameKind::Reply), FLAG_COMPACT, &body);
     let refused = Frame::decode(&head, Vec::new());
-    assert_eq!(refused, Err(FrameError::TooLarge(FRAME_BYTES_MAX as u64)));
+    assert_eq!(
+        refused,
+        Err(FrameError::too_large(
+            (HEADER_BYTES + FRAME_BYTES_MAX) as u64
+        ))
+    );
 }
 
 /// The frame with other flags and body, and checksums that are right.
@@ -279,7 +284,8 @@ fn lengths_are_bounded_before_anything_is_read() {
         lengths(&head, FRAME_BYTES_MAX),
         Ok(Lengths { body: 18, bulk: 9 })
     );
-    assert_eq!(lengths(&head, 90), Err(FrameError::TooLarge(91)));
+    let refused = lengths(&head, 90).unwrap_err();
+    assert_eq!(refused.to_string(), "91 bytes, over the limit of 90");
     let mut huge = head;
     huge[BODY_BYTES_AT..][..4].fill(0xff);
     huge[12..16].fill(0xff);
@@ -287,7 +293,7 @@ fn lengths_are_bounded_before_anything_is_read() {
     check_lengths(&mut huge);
     assert!(matches!(
         lengths(&huge, usize::MAX),
-        Err(FrameError::TooLarge(_))
+        Err(FrameError::TooLarge { .. })
     ));
 }
 
@@ -350,7 +356,10 @@ fn too_much_is_refused_by_the_sender() {
         Err(FrameError::TooMany(FRAME_REQUESTS_MAX + 1))
     );
     let frame = reply_of(std::iter::once(vec![0; FRAME_BYTES_MAX]));
-    assert!(matches!(frame.encode(true), Err(FrameError::TooLarge(_))));
+    assert!(matches!(
+        frame.encode(true),
+        Err(FrameError::TooLarge { .. })
+    ));
 }
 
 prop_compose! {

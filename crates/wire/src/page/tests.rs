@@ -59,6 +59,7 @@ fn entry(cookie: u64, name: &str, attr: Option<Attr>) -> DirEntry {
             attr,
             cover: Cover::Parent,
         }),
+        is_outside: false,
     }
 }
 
@@ -72,6 +73,7 @@ fn page(entries: Vec<DirEntry>) -> Page {
         },
         entries,
         end: true,
+        covers_list: false,
     }
 }
 
@@ -94,6 +96,8 @@ fn a_page_has_these_bytes() {
         entry(0x104, "c", None),
     ]);
     names.entries[2].fid = Fid(0x4000_0001);
+    names.entries[2].is_outside = true;
+    names.covers_list = true;
     let expected = [
         // No lease; so many bytes follow.
         &[0, 62][..],
@@ -101,8 +105,8 @@ fn a_page_has_these_bytes() {
         &[0x80, 0x80, 0x80, 0x80, 0x08, 1 << 2, 14],
         // Made 2000 s and 200 us after 1970, changed 100 us later, 0 bytes.
         &[0x80, 0xb5, 0xe9, 0x94, 0xb5, 0x74, 0xc0, 0x9a, 0x0c, 0],
-        // mtime 1000 s after 1970; version of the lease; three entries, the end.
-        &[0x80, 0xc0, 0xa8, 0xca, 0x9a, 0x3a, 3, 3 << 1 | 1],
+        // mtime 1000 s after 1970; version of the lease; three entries, the list is covered, the end.
+        &[0x80, 0xc0, 0xa8, 0xca, 0x9a, 0x3a, 3, 3 << 2 | 1 << 1 | 1],
         // A file with attributes: cookie 2 up, name, FID 2 up.
         &[1 << 6, 2, 1, b'a', 4],
         // Nothing differs; version 2 up; made as the directory, changed 100 us later; 5000 bytes.
@@ -113,8 +117,8 @@ fn a_page_has_these_bytes() {
         &[1 << 5, 3, 0, 0xc0, 0x9a, 0x0c, 0],
         // A lock: its number from zero, the same FID, mode, bits, version.
         &[1, 18, 0, 4, 3, 5],
-        // A name alone; FID 2 down.
-        &[0, 1, 1, b'c', 3],
+        // A name alone, which the lease does not cover; FID 2 down.
+        &[1 << 7, 1, 1, b'c', 3],
     ]
     .concat();
     let bytes = encode(&names);
@@ -151,9 +155,9 @@ fn entries_of_an_archive_take_few_bytes_beside_their_names() {
 fn more_entries_than_there_can_be_are_refused_before_anything_is_made() {
     let bytes = encode(&page(Vec::new()));
     // What counts them is last.
-    for count in [1u64, 8193, 1 << 40, u64::MAX >> 1] {
+    for count in [1u64, 8193, 1 << 40, u64::MAX >> 2] {
         let mut packed = bytes[2..bytes.len() - 1].to_vec();
-        put(&mut packed, count << 1);
+        put(&mut packed, count << 2);
         let refused = Page::unpacked(Lease::None, &packed);
         assert_eq!(
             refused,
@@ -248,9 +252,10 @@ fn any_cover() -> impl Strategy<Value = Cover> {
 fn any_entry() -> impl Strategy<Value = DirEntry> {
     let node = (any_attr(), any_cover(), proptest::option::of(any::<u64>()));
     let name = "[a-z]{1,40}".prop_map(|name| Name::new(name).expect("a name"));
-    let same = any::<bool>();
+    let bools = (any::<bool>(), any::<bool>());
     let ids = (any::<u64>(), any::<u64>(), any_kind());
-    (ids, name, same, proptest::option::of(node)).prop_map(|(ids, name, same, node)| DirEntry {
+    let entry = (ids, name, bools, proptest::option::of(node));
+    entry.prop_map(|(ids, name, (same, is_outside), node)| DirEntry {
         cookie: ids.0,
         name,
         fid: Fid(ids.1),
@@ -263,6 +268,7 @@ fn any_entry() -> impl Strategy<Value = DirEntry> {
             attr,
             cover,
         }),
+        is_outside,
     })
 }
 
@@ -272,10 +278,11 @@ proptest! {
         entries in proptest::collection::vec(any_entry(), 0..12),
         attr in any_attr(),
         ids in (any::<u64>(), any::<u64>()),
-        end in any::<bool>(),
+        bools in (any::<bool>(), any::<bool>()),
     ) {
         let dir = DirState { fid: Fid(ids.0), attr, version: ids.1 };
-        let page = Page { lease: Lease::None, dir, entries, end };
+        let (lease, (end, covers_list)) = (Lease::None, bools);
+        let page = Page { lease, dir, entries, end, covers_list };
         prop_assert_eq!(decode(&encode(&page)), Ok(page));
     }
 

@@ -1,5 +1,5 @@
-//! What outages excuse (SEMANTICS: crash.eviction, crash.mount). A history is settled before it is checked:
-//! without what its outages may have taken, and nobody else has seen, it must be linearizable.
+//! Losses that outages excuse (SEMANTICS: crash.eviction, crash.mount). Before the check a history is
+//! settled: calls that its outages may have undone, and that no other caller saw, are left out.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 

@@ -1,7 +1,6 @@
-//! Registers. Each value is written once, so every read says which write it follows, and the calls of one
-//! value stand together in any order of all calls. A value's calls are *certain* to enclose a stretch of
-//! time where one ends before another begins (Gibbons and Korach): such stretches of two values must not
-//! overlap, and no value may be written and read all within the stretch of another.
+//! Registers. Each value is written once, so the calls of one value stand together in any order of all calls.
+//! Between two calls of it the value *certainly* holds (Gibbons and Korach): such stretches of two values
+//! must not overlap, and a value must not be written and read within the stretch of another.
 
 use std::collections::BTreeMap;
 

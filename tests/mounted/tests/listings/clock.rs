@@ -1,4 +1,4 @@
-//! The counter that all who change and all who look share.
+//! The counter shared by all calls of a trial, changes and looks alike.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

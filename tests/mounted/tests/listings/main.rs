@@ -1,5 +1,5 @@
-//! Listings and walks of a tree that other mounts change, with everything fetched ahead that can be:
-//! what they are told, a file system that fetches nothing ahead could have told them.
+//! Listings and walks of a tree that other mounts change, with all prefetch on. A file system without
+//! prefetch could have given the same answers.
 // SEMANTICS: op.readdir, op.walk, op.stat, op.lookup, cache.names, cache.attributes, crash.server
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
@@ -298,7 +298,7 @@ fn walks_while_servers_are_killed(kills: u64) {
             let stop = AtomicBool::new(false);
             let seen = thread::scope(|scope| {
                 let end = Stop(&stop);
-                let walker = scope.spawn(|| walk_until(clock, &root, order, &stop));
+                let reader = scope.spawn(|| walk_until(clock, &root, order, &stop));
                 sleep(Duration::from_millis(20 + rng.below(300)));
                 {
                     // What is under way at a kill, and what a mount answers that has not found the
@@ -314,7 +314,7 @@ fn walks_while_servers_are_killed(kills: u64) {
                 }
                 sleep(Duration::from_millis(200));
                 drop(end);
-                walker.join().unwrap()
+                reader.join().unwrap()
             });
             told.listings.extend(seen.listings);
             told.looks.extend(seen.looks);

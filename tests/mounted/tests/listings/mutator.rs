@@ -1,4 +1,4 @@
-//! Changes a tree through one mount, and notes what it did and when.
+//! Changes a tree through one mount, and notes each change with its time.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions};

@@ -1,4 +1,4 @@
-//! Goes through a tree as programs do, and notes all it is told.
+//! Walks a tree as programs do, and notes every answer.
 
 use std::collections::VecDeque;
 use std::ffi::CString;

@@ -5,14 +5,15 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use super::effort::Effort;
+use super::experiment::Experiment;
 use super::lab::{Lab, seconds_at};
-use super::mode::Window;
-use super::{Effort, Experiment, Mode};
+use super::mode::{Mode, Window};
 use crate::error::Result;
 use crate::link::LinkSettings;
 use crate::report::{Axis, Cell, Column, Figure, Section, Series, Table};
 use crate::workload::flat::list;
-use crate::workload::quiet;
+use crate::workload::quiet::quiet;
 
 /// Values of `statahead_max`. The least a mount takes as its first window is 8.
 const WINDOWS: [u64; 5] = [8, 64, 256, 1024, 8192];

@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use base::{Rng, SeededRng};
 
+use super::effort::Effort;
+use super::experiment::Experiment;
 use super::lab::Lab;
+use super::mode::Mode;
 use super::pairs::{LIMIT, Pairs, order};
-use super::{Effort, Experiment, Mode};
 use crate::error::{During, Result};
 use crate::interrupt::StopFlag;
 use crate::process::time;
 use crate::report::{Axis, Column, Figure, Point, Sample, Section, Series, Table};
 use crate::workload::measured::Turn;
-use crate::workload::quiet;
+use crate::workload::quiet::quiet;
 
 /// Of the orders that are random: each run of a workload has the same one.
 const SEED: u64 = 20_231_108;
@@ -181,7 +183,7 @@ impl Scene {
         let mut left = paths.chunks(TURN);
         let mut is_first = work.enters();
         lab.measurement.turns(label, &mut || {
-            // The caller that enters directories has their names from a list.
+            // A program that enters directories has their names from a list.
             if std::mem::take(&mut is_first) {
                 return listed(&self.small).map(|_| Turn::Again);
             }

@@ -7,11 +7,13 @@ use std::process::Command;
 use nix::fcntl::AT_FDCWD;
 use nix::sys::stat::{Mode as Permissions, SFlag, mknodat};
 
+use super::effort::Effort;
+use super::experiment::Experiment;
 use super::lab::{Lab, seconds_at};
-use super::{Effort, Experiment, Mode};
+use super::mode::Mode;
 use crate::error::Result;
 use crate::report::{Axis, Cell, Column, Figure, Point, Sample, Section, Series, Table};
-use crate::workload::quiet;
+use crate::workload::quiet::quiet;
 
 /// The same work on so many times the files may take this many times as long.
 const LINEAR: f64 = 1.2;

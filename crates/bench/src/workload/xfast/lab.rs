@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Effort, Mode};
+use super::effort::Effort;
+use super::mode::Mode;
 use crate::error::{BenchError, During, Result};
 use crate::progress::{Event, Progress};
 use crate::report::{Column, Point, Sample};
+use crate::workload::flat;
 use crate::workload::measured::{Measurement, Plan, measure};
-use crate::workload::{Setting, System, Tunable, flat};
+use crate::workload::system::{Setting, System, Tunable};
 
 /// How long making the files of an experiment may take: it is not what is measured.
 const BUILD_CAP: Duration = Duration::from_secs(3600);

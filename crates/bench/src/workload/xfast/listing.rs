@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use super::effort::Effort;
+use super::experiment::Experiment;
 use super::lab::{Lab, seconds_at};
-use super::{Effort, Experiment, Mode};
+use super::mode::Mode;
 use crate::error::Result;
 use crate::report::{Axis, Cell, Column, Figure, Point, Section, Series, Table};
 use crate::workload::flat::list;

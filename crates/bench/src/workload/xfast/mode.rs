@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::super::Setting;
+use crate::workload::system::Setting;
 
 /// As the talk writes it: `FLAT(i, j)` prefetches directories one by one with `statahead_max` i and
 /// `batch_max` j, `SAS(i, j)` goes ahead over subdirectories too.

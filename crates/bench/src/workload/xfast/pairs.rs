@@ -1,6 +1,6 @@
 //! The same work with prefetch off and on, in turns: pairs, and the medians of their ratios.
 
-use super::Mode;
+use super::mode::Mode;
 use crate::report::{Cell, Column, Sample};
 
 /// Prefetch on may cost so many times what it costs off.

@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::effort::Effort;
+use super::experiment::Experiment;
 use super::lab::{Lab, requests_at, seconds_at, speedup_at};
+use super::mode::Mode;
 use super::trees::make_trees;
-use super::{Effort, Experiment, Mode};
 use crate::error::Result;
 use crate::link::LinkSettings;
 use crate::report::{Axis, Cell, Column, Figure, Point, Sample, Section, Series, Table};

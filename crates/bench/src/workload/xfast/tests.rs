@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use super::lab::{REST, conduct};
 use super::*;
-use crate::error::BenchError;
+use crate::error::{BenchError, Result};
+use crate::interrupt::StopFlag;
 use crate::progress::silent;
-use crate::report::{Cell, Figure, Point, Sample, Statahead, StepRuns, Table};
+use crate::report::{Cell, Column, Figure, Point, Sample, Statahead, StepRuns, Table};
 use crate::tree::{SourceTree, TreeCount};
-use crate::workload::{Cold, Setting, Tunable, quiet};
+use crate::workload::quiet::quiet;
+use crate::workload::{Cold, Setting, System, Tunable};
 
 fn effort(runs: u32, cap: Duration) -> Effort {
     Effort {

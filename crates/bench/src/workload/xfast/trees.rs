@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::effort::Effort;
+use super::experiment::Experiment;
 use super::lab::Lab;
-use super::{Effort, Experiment, Mode};
+use super::mode::Mode;
 use crate::error::{During, Result};
 use crate::report::{Cell, Column, Sample, Section, Table};
 use crate::tree::SourceTree;

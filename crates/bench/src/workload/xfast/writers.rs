@@ -6,16 +6,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::appender::{Appenders, Work, name};
+use super::effort::Effort;
+use super::experiment::Experiment;
 use super::lab::{Lab, requests_at, seconds_at};
+use super::mode::Mode;
 use super::sizes::{Sizes, parse_find, parse_ls, wrong_afterwards, wrong_meanwhile};
-use super::{Effort, Experiment, Mode};
 use crate::error::{BenchError, During, Result};
 use crate::interrupt::StopFlag;
 use crate::process::time;
 use crate::progress::Event;
 use crate::report::{Axis, Cell, Column, Figure, Point, Sample, Section, Series, Table};
 use crate::workload::flat::list;
-use crate::workload::quiet;
+use crate::workload::quiet::quiet;
 
 const MODES: [Mode; 2] = [Mode::Off, Mode::Sas(None)];
 

@@ -11,8 +11,8 @@ use super::screen::Screen;
 use super::walk::{Format, TreeSource, show, title};
 use crate::output::say_lines;
 
-/// Watch Glint unpack, walk, search, copy and remove a source tree over a slow link, beside the
-/// local disk, Glint with prefetch off, and sshfs over the same link.
+/// Watch Glint unpack, walk, search, copy and remove a source tree over a slow link. Beside it run the local
+/// disk, Glint with prefetch off, and sshfs over the same link.
 ///
 /// Takes up to five minutes. Nothing stays mounted or running, and all files but the source tree's
 /// tar file and the picture are removed; Ctrl-C at any point cleans up as well.

@@ -1,8 +1,8 @@
 //! `glint bench`: each measurement, and the file systems it is made on.
 
 mod demo;
-mod empty;
 mod flat;
+mod floor;
 mod glint;
 mod link;
 mod named;
@@ -30,9 +30,9 @@ pub enum Bench {
     Numbers(numbers::Numbers),
     /// The tables and figures of the talk on Xfast, measured here.
     Xfast(xfast::Xfast),
-    /// A file system that does nothing, for `numbers`.
+    /// A file system in memory, which others are compared with.
     #[command(hide = true)]
-    Empty(empty::EmptyVerb),
+    Floor(floor::FloorVerb),
     /// Run a command whose only network is an emulated link.
     Link(link::LinkVerb),
 }
@@ -46,7 +46,7 @@ impl Bench {
             Bench::Flat(verb) => verb.run(),
             Bench::Numbers(verb) => verb.run(),
             Bench::Xfast(verb) => verb.run(),
-            Bench::Empty(verb) => verb.run(),
+            Bench::Floor(verb) => verb.run(),
             Bench::Link(verb) => return verb.run(),
         };
         done.map(|()| ExitCode::SUCCESS)

@@ -214,14 +214,14 @@ impl Numbers {
     }
 
     fn upcall(&self, stop: &StopFlag, progress: &mut Progress) -> Result<Vec<Line>> {
-        let rivals = self.rivals(&[Rival::Glint, Rival::Empty], stop)?;
+        let rivals = self.rivals(&[Rival::Glint, Rival::FuseFloor], stop)?;
         let mut report = Report::new("one request of the kernel", [UPCALL]);
         rivals.run(&mut report, progress, &mut |system, _| {
             ask_often(system, self.runs)
         })?;
         progress(Event::Line(report.text()));
         let work = "getattr upcall, cached";
-        let mut line = ratio(work, &report, Rival::Empty, &[UPCALL], 1.2);
+        let mut line = ratio(work, &report, Rival::FuseFloor, &[UPCALL], 1.2);
         // For one of them.
         let each = |seconds: &mut Option<f64>| {
             *seconds = seconds.map(|all| all * 1e6 / f64::from(UPCALLS))

@@ -11,7 +11,7 @@ use bench::{
 };
 use clap::ValueEnum;
 
-use super::empty::EmptyFs;
+use super::floor::FloorFs;
 use super::glint::{Glint, NO_PREFETCH, PLAIN, UNDURABLE};
 use super::named::Named;
 
@@ -42,9 +42,8 @@ pub enum Rival {
     /// A directory of the disk on which Glint stores.
     #[value(skip)]
     Disk,
-    /// A FUSE file system that does nothing.
-    #[value(skip)]
-    Empty,
+    /// A FUSE file system in memory: what no file system in user space can be faster than.
+    FuseFloor,
 }
 
 impl Rival {
@@ -59,7 +58,7 @@ impl Rival {
             Rival::Tmpfs => "tmpfs",
             Rival::Local => "local disk",
             Rival::Disk => "the disk",
-            Rival::Empty => "empty FUSE",
+            Rival::FuseFloor => "FUSE floor",
         }
     }
 }
@@ -194,7 +193,7 @@ impl Rivals {
                 }
             }
             Rival::Disk => measure(&mut Named::new(place.path(), self.drop_caches)),
-            Rival::Empty => measure(&mut EmptyFs::create(place.path(), stop)?),
+            Rival::FuseFloor => measure(&mut FloorFs::create(place.path(), stop)?),
             Rival::Tmpfs => measure(&mut Tmpfs::create(place.path(), MEMORY_BYTES)?),
             Rival::Local => match Ext4::create(place.path(), DISK_BYTES, DISK_INODES) {
                 Ok(mut ext4) => measure(&mut ext4),

@@ -37,8 +37,8 @@ pub enum Part {
     Huge,
 }
 
-/// Measure what the talk on Xfast (Lustre's statahead) measured, on a Glint that is set up for it: a
-/// document in Markdown, and with --out also as JSON with every run, and figures as SVG.
+/// Repeat the measurements of the talk on Xfast (Lustre's statahead), on a Glint that is set up for it.
+/// Prints Markdown; with --out also writes JSON with every run, and figures as SVG.
 ///
 /// Takes about half an hour, and some hours and 30 GB with --full. Root only for a real link between
 /// mount and server; otherwise a transport that delays stands in. Nothing stays mounted or running;
@@ -58,8 +58,8 @@ pub struct Xfast {
     #[arg(long, value_delimiter = ',', default_value = "0,1,2,5,10",
         value_parser = clap::value_parser!(u64).range(0..=100))]
     writers: Vec<u64>,
-    /// Parts trees and rtt, the tree: kernel (Debian's, or one of its shape), a number of entries, or
-    /// a tar file [default: 5000; with --full kernel].
+    /// Parts trees and rtt: the tree, as a number of entries, a tar file, or kernel (Debian's or alike)
+    /// [default: 5000; with --full kernel].
     #[arg(long)]
     tree: Option<TreeSource>,
     /// Part trees: how many of it [default: 4; with --full 16].

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Parser;
-use fuse::kernel::mount::{Unmount, remount, unmount};
+use fuse::kernel::mount::{Unmount, at, mounts, remount, resolve, unmount};
 
 use super::options::{MountOption, Options};
 use crate::output::complain;
@@ -81,6 +81,9 @@ struct MountCall {
     namespace: Option<OsString>,
 }
 
+/// What mount(8) means where it says nothing else. Before util-linux 2.39 it leaves these words out.
+const USUAL: &str = "rw,suid,dev,exec,relatime";
+
 /// What `-o` said to mount(8), of which the last word on a matter counts.
 #[derive(Default)]
 struct Words {
@@ -102,16 +105,42 @@ impl Words {
                 continue;
             }
             match text.parse::<MountOption>() {
-                Ok(word) => {
-                    words.ours.retain(|other| !other.contradicts(&word));
-                    words.ours.push(word);
-                }
+                Ok(word) => words.say(word),
                 Err(_) if sloppy => {}
                 Err(reason) => return Err(reason),
             }
         }
         Ok(words)
     }
+
+    /// With the words on what a mount allows that `self` does not say.
+    ///
+    /// `user_id=` stands only in the kernel's list of a mount's options. With that word mount(8) has listed
+    /// all that is to be, and means the usual where a word is missing. Otherwise the mount stays as it is.
+    fn changing(self, point: &Path) -> Result<Words, String> {
+        let is_listed = |word: &MountOption| matches!(word, MountOption::Idle(text) if text.starts_with("user_id="));
+        let mut before = USUAL.to_owned();
+        if !self.ours.iter().any(is_listed) {
+            before = format!("{before},{}", options_of(point)?);
+        }
+        let before: Vec<String> = before.split(',').map(str::to_owned).collect();
+        let mut words = Words::of(&before, true)?;
+        self.ours.into_iter().for_each(|word| words.say(word));
+        Ok(words)
+    }
+
+    fn say(&mut self, word: MountOption) {
+        self.ours.retain(|other| !other.contradicts(&word));
+        self.ours.push(word);
+    }
+}
+
+/// What the mount on `point` allows, as the kernel says it.
+fn options_of(point: &Path) -> Result<String, String> {
+    let point = resolve(point).map_err(|error| error.to_string())?;
+    let mounts = mounts().map_err(|error| format!("cannot read the list of mounts: {error}"))?;
+    // That nothing is mounted there is said by the change itself.
+    Ok(at(&mounts, &point).map_or_else(String::new, |entry| entry.options.clone()))
 }
 
 impl MountCall {
@@ -127,6 +156,7 @@ impl MountCall {
             return Ok(0);
         }
         if words.remount {
+            let words = words.changing(&self.point)?;
             let wish = Options::of(&words.ours)?.wish(self.point, None);
             let done = remount(&wish.point, &wish.options(""));
             return done.map(|()| 0).map_err(|error| error.to_string());
@@ -183,7 +213,10 @@ impl UmountCall {
             return done.map(|_| 0).map_err(|error| error.to_string());
         }
         let mut glint = this_program();
-        glint.arg("umount").arg(&self.point);
+        let point = std::path::absolute(&self.point).map_err(|error| error.to_string())?;
+        glint.arg("umount").arg(point);
+        // This process and the other may work in it. There is a root directory always.
+        let _ = std::env::set_current_dir("/");
         if self.force {
             glint.arg("--force");
         }

@@ -129,8 +129,8 @@ impl Files {
         Some(self.streams.iter().rfind(waits)?.id)
     }
 
-    /// A file was read soon after the one before it in its directory, as `gaps` tell, and was not at
-    /// hand; `path` is where it is. The stream that begins there.
+    /// The stream that begins at the file `path`, which was read soon after the one before it (by `gaps`) and
+    /// was not cached.
     pub fn turn(&mut self, path: &[Spot], gaps: &Gaps, now: Tick) -> Option<StreamId> {
         self.streams.retain(|stream| now.since(stream.seen) < IDLE);
         if let Some(stream) = self.streams.iter_mut().find(|one| one.is_about(path)) {

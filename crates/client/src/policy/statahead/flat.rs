@@ -124,6 +124,12 @@ impl Statahead {
         self.waiters.wake_all();
     }
 
+    /// The page could not be kept. What its reader did not take of it is fetched again, so the next is
+    /// as small as the first.
+    pub fn page_lost(&mut self) {
+        self.page = 0;
+    }
+
     fn next_page(&mut self, cookie: u64, window: u32, buffer: u32) -> Fetch {
         if window == 0 {
             return Fetch {
@@ -244,6 +250,8 @@ mod tests {
             .collect();
         assert_eq!(sizes, [512, 1024, 2000, 2000]);
         assert_eq!(walk.page_wanted(9, 0, 100).attrs, 0);
+        walk.page_lost();
+        assert_eq!(walk.page_wanted(9, 2000, 100).entries, 512);
     }
 
     #[test]

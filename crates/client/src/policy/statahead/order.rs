@@ -1,5 +1,5 @@
-//! The order in which a program goes through directories (ADR 8): as listed, by name or by inode number, and
-//! subdirectories among the files or after them. A view of the cached list; nothing else knows how entries
+//! The order in which a program reads directories (ADR 8): as listed, by name or by inode number,
+//! subdirectories among the files or after them. A view of the cached list; no other file knows how entries
 //! are sorted.
 
 use std::cmp::Ordering;
@@ -54,8 +54,8 @@ pub(crate) struct Cursor {
     rest: Option<Vec<u64>>,
 }
 
-/// How many files that could be read lie between two of a directory, for each key; `None`: too
-/// many, or the second is before the first.
+/// How many readable files lie between two of a directory, for each key. `None`: too many, or the second is
+/// before the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Gaps {
     pub cookie: Option<u32>,

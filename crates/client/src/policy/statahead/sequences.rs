@@ -157,7 +157,7 @@ impl SequencePatterns {
         };
         pattern.seen = now;
         let hit = at_hand && pattern.window > 0 && place < pattern.next;
-        pattern.count(hit, at_hand);
+        pattern.count(Asked { hit, at_hand });
         let guess = pattern.step_to(place, at_hand, window);
         self.seen.push_back(pattern);
         Foresight {
@@ -300,6 +300,15 @@ impl SequencePatterns {
     }
 }
 
+/// A name of a sequence that is asked for.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    /// It was fetched ahead, and is at hand.
+    hit: bool,
+    /// It is at hand, for that or another reason.
+    at_hand: bool,
+}
+
 impl SequencePattern {
     /// One that begins at `place`.
     fn new(id: SequenceId, dir: Fid, names: Names, place: u64, now: Tick) -> SequencePattern {
@@ -373,9 +382,9 @@ impl SequencePattern {
         }
     }
 
-    fn count(&mut self, hit: bool, at_hand: bool) {
-        self.used += u64::from(hit);
-        self.missed += u64::from(!at_hand);
+    fn count(&mut self, asked: Asked) {
+        self.used += u64::from(asked.hit);
+        self.missed += u64::from(!asked.at_hand);
     }
 
     /// Names ahead of the last one that was asked for.
@@ -505,9 +514,9 @@ impl SequencePattern {
         let window = u64::from(self.window.max(1));
         let was_ahead = |advice: &mut Advice| advice.unused.remove(&place);
         let hit = self.advice.as_mut().is_some_and(was_ahead) && at_hand;
-        self.count(hit, at_hand);
+        self.count(Asked { hit, at_hand });
         let beyond = place.checked_sub(self.next).map(|by| by / self.step);
-        // The caller that looks at a name far ahead does not mean that the others are done with.
+        // A look at a name far ahead does not mean that the names before it are no longer needed.
         if beyond.is_some_and(|names| names >= window) {
             return (hit, None);
         }

@@ -1,7 +1,6 @@
-//! Statahead over trees (ADR 8). From the first directory below a listed one on, the MDT is asked
-//! for stretches of the tree in the reader's order, each four times as large while what came is
-//! read. A walk follows its reader, depth first or breadth first, and ends where guesses stay
-//! wrong. Pure.
+//! Statahead over trees (ADR 8). From the first directory below a listed one on, the MDT is asked for
+//! stretches in the reader's order, each four times as large while the last was read. A walk follows its
+//! reader, depth first or breadth first, and ends where guesses stay wrong. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -36,7 +35,8 @@ const WRONG_MAX: u8 = 3;
 const IN_FLIGHT_MAX: u32 = 3;
 /// Entries ahead of a reader with which it is never late where the line is not long.
 const NEAR_ENTRIES_MAX: u64 = 1 << 16;
-/// Stretches under way at once where the server is so far away that a reader would read less than the line could bring.
+/// Stretches under way at once where the server is far away, so that a reader reads as much as the link can
+/// carry.
 const IN_FLIGHT_FAR_MAX: u32 = 6;
 /// Entries that a reader reads in a second.
 const ENTRIES_PER_SECOND: u64 = 200_000;

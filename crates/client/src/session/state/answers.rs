@@ -1,17 +1,28 @@
 //! What comes with answers of servers: locks, and what they cover. An answer to what was asked before
 //! something was withdrawn, or before its server restarted, brings less.
 
-use base::{Fid, LockHandle, TargetIndex};
+use std::collections::HashSet;
+
+use base::{Fid, LockHandle, Name, TargetIndex};
 use dlm::{Bits, Mode};
+use wire::FileKind;
 use wire::attr::{Cover, DirState, Grant, Node};
-use wire::mdt::Lease;
+use wire::mdt::{Lease, Page};
 use wire::ost::ObjectAttr;
 
 use super::State;
 use crate::cache::bits::{EXCLUSIVE, own_bits};
+use crate::cache::cached_attr::Covered;
 use crate::cache::holder::Holder;
-use crate::cache::inode::Covered;
 use crate::cache::stamps::{AskedExtent, Mark};
+
+/// How much of a page is covered.
+pub(crate) struct PageCover {
+    /// The list, and the directory's own attributes.
+    pub list: bool,
+    /// The names that are not.
+    pub outside: HashSet<Name>,
+}
 
 impl State {
     /// The servers were told that what the process before left is in order. Its locks are gone, and
@@ -24,10 +35,10 @@ impl State {
 
     /// A lock came with an answer to what was asked at `mark`. False: the answer is to be used once, as with
     /// [`Locks::take_grant`]. If that was before the MDT restarted,
-    /// nobody knows here which of its lives granted the lock: it is given back unseen, or the life
+    /// nobody knows here which of its boots granted the lock: it is given back unseen, or the boot
     /// that is now would wait for it.
     pub fn take_asked(&mut self, grant: &Grant, mark: Mark) -> bool {
-        match self.servers.is_of_this_life(mark) {
+        match self.servers.is_of_this_boot(mark) {
             true => self.locks.take_grant(grant),
             false => {
                 self.locks.refuse(Holder::Mdt, grant.handle);
@@ -48,15 +59,15 @@ impl State {
         self.servers.void_changes(self.cache.stamp());
     }
 
-    /// Answers of the OST's life before bring no locks.
+    /// Answers of the OST's boot before bring no locks.
     pub fn void_extents(&mut self, target: TargetIndex) {
         self.cache.withdraw();
         self.servers.void_extents(target, self.cache.stamp());
     }
 
-    /// It was asked for in the OST's present life, and its lock is this process's.
+    /// It was asked for in the OST's present boot, and its lock is this process's.
     pub fn is_extent_current(&self, target: TargetIndex, asked: AskedExtent) -> bool {
-        self.locks.is_settled() && self.servers.is_of_this_life_of(target, asked)
+        self.locks.is_settled() && self.servers.is_of_this_boot_of(target, asked)
     }
 
     /// The lease that came with an answer covers `bits` of the directory.
@@ -68,18 +79,49 @@ impl State {
         held && self.cache.is_current(mark) && self.locks.holds(mark.dir, bits)
     }
 
+    /// A page came that was asked for at `mark`. `None`: no lease came with it, it is to be used once.
+    pub fn take_page_lease(&mut self, page: &Page, mark: Mark) -> Option<PageCover> {
+        let Lease::Held(grant) = &page.lease else {
+            return None;
+        };
+        let dir = mark.dir;
+        let held = grant.fid == dir && self.take_asked(grant, mark);
+        if !held || !self.locks.holds(dir, Bits::NAMES) {
+            return None;
+        }
+        let outside = page.entries.iter().filter(|entry| entry.is_outside);
+        let mut cover = PageCover {
+            list: page.covers_list && self.locks.holds(dir, Bits::LIST),
+            outside: outside.map(|entry| entry.name.clone()).collect(),
+        };
+        for entry in self.cache.withdrawn_since(mark)? {
+            cover.list &= !entry.bits.overlaps(Bits::LIST);
+            cover.outside.extend(entry.name.clone());
+        }
+        // Without one of its names it is none.
+        cover.list &= cover.outside.is_empty();
+        Some(cover)
+    }
+
     /// Attributes came in an answer about a child of the mark's directory.
     pub fn take_node(&mut self, node: &Node, mark: Mark) {
         let dir = mark.dir;
         let owned = self.take_cover(node, mark);
+        // A lock of a directory's own stays when something in the directory is withdrawn.
+        let own = Mark {
+            dir: node.fid,
+            ..mark
+        };
+        let is_directory = node.attr.kind == FileKind::Directory;
+        let owned = owned && (!is_directory || self.cache.is_current(own));
         // Of a lock that came to nobody's use this is so by one that came before.
         let has_mode = matches!(node.cover, Cover::Own(_))
-            && self.servers.is_of_this_life(mark)
+            && self.servers.is_of_this_boot(mark)
             && self.locks.holds(node.fid, Bits::PERM);
         let child_epoch = match node.cover {
             Cover::Parent
                 if dir != node.fid
-                    && self.cache.is_current(mark)
+                    && self.cache.is_child_current(mark, node.fid)
                     && self.locks.holds(dir, Bits::CHILD) =>
             {
                 self.cache.child_epoch(dir)
@@ -91,27 +133,18 @@ impl State {
             inode.seen_in(dir);
         }
         // Under the EX lock the truth is here, but for what only the MDT changes.
-        if let (true, Some(attr)) = (inode.is_exclusive(), inode.attr.as_mut()) {
-            if node.attr.version >= attr.version {
-                attr.nlink = node.attr.nlink;
-                attr.has_xattrs = node.attr.has_xattrs;
-                attr.ctime = attr.ctime.later(node.attr.ctime);
-                attr.version = node.attr.version;
-            }
+        if inode.is_exclusive() && inode.attrs.take_beside_own(&node.attr) {
             return;
         }
-        if !inode.take(node.attr.clone()) {
-            return;
-        }
-        inode.covered = match (owned, child_epoch) {
+        let covered = match (owned, child_epoch) {
             (true, _) => Covered::Own,
             (false, Some(child_epoch)) => Covered::Parent { child_epoch },
             (false, None) if node.cover == Cover::None => Covered::Refused,
             (false, None) if has_mode => Covered::Mode,
             (false, None) => Covered::No,
         };
-        if !node.attr.has_xattrs {
-            inode.set_xattrs(None);
+        if inode.attrs.take_covered(node.attr.clone(), covered) && !node.attr.has_xattrs {
+            inode.forget_xattrs();
         }
     }
 
@@ -124,7 +157,7 @@ impl State {
         self.take_node(node, mark);
         let is_held = self.locks.holds(node.fid, own_bits(node.attr.kind));
         match is_held {
-            true => self.cache.inode(node.fid).covered = Covered::Own,
+            true => self.cache.inode(node.fid).attrs.own_lock_granted(),
             // It is called back already.
             false => drop(self.lose_exclusive(node.fid)),
         }
@@ -133,11 +166,7 @@ impl State {
     /// The EX lock on the inode is gone, if there was one, and what it covered is valid no more. The
     /// bytes are left to the caller.
     pub fn lose_exclusive(&mut self, fid: Fid) -> Option<LockHandle> {
-        let handle = self.cache.file_known(fid)?.lose_exclusive()?;
-        let inode = self.cache.inode(fid);
-        inode.covered = Covered::No;
-        inode.set_xattrs(None);
-        Some(handle)
+        self.cache.known_mut(fid)?.lose_exclusive()
     }
 
     /// Takes the lock that came with a node; true if it covers the attributes.
@@ -173,9 +202,9 @@ impl State {
     pub fn take_dir(&mut self, dir: &DirState, mark: Mark) -> bool {
         // Version zero: others are changing the directory too, nothing here covers it.
         let current = self.cache.is_current(mark) && dir.version != 0;
-        let inode = self.cache.inode(dir.fid);
-        if inode.take(dir.attr.clone()) && !current {
-            inode.covered = Covered::No;
+        let attrs = &mut self.cache.inode(dir.fid).attrs;
+        if attrs.take(dir.attr.clone()) && !current {
+            attrs.cover_lost();
         }
         // What no lease covers is not to be kept: a lease that comes later would not make it true.
         current && self.locks.holds(dir.fid, Bits::NAMES)
@@ -183,13 +212,15 @@ impl State {
 
     /// A directory's attributes came with a lease on it.
     pub fn take_leased_dir(&mut self, dir: &DirState, lease_holds_attr: bool) {
+        let covered = match lease_holds_attr {
+            true => Covered::Own,
+            false => Covered::No,
+        };
         let inode = self.cache.inode(dir.fid);
-        if inode.take(dir.attr.clone()) {
-            inode.covered = if lease_holds_attr {
-                Covered::Own
-            } else {
-                Covered::No
-            };
-        }
+        inode.attrs.take_covered(dir.attr.clone(), covered);
     }
 }
+
+#[cfg(test)]
+#[path = "answers_tests.rs"]
+mod tests;

@@ -85,16 +85,12 @@ impl State {
     /// Drops up to `count` entries that readers of a long list have passed, or says which of them
     /// the kernel has.
     fn sweep(&mut self, dir: Fid, count: usize, shrunk: &mut Shrunk) {
-        let Some(directory) = self
-            .cache
-            .known(dir)
-            .and_then(|inode| inode.directory.as_ref())
-        else {
+        let Some(directory) = self.cache.directory_of(dir) else {
             return;
         };
         let readers = self.handles.readers(dir);
         let near: Vec<_> = readers.map(|at| directory.around(at, NEAR)).collect();
-        let (mut evicted, mut asked, mut last) = (Vec::new(), 0, directory.swept);
+        let (mut evicted, mut asked, mut last) = (Vec::new(), 0, directory.swept());
         let mut more = false;
         for _ in 0..STEP_MAX {
             let Some((cookie, fid)) = next_far(directory, &near, last) else {
@@ -128,7 +124,7 @@ impl State {
         match () {
             () if locked => Need::Somebody,
             () if inode.is_idle() => Need::Nobody,
-            () if inode.is_only_in_kernel() && inode.directory.is_none() => Need::Kernel,
+            () if inode.is_only_in_kernel() && inode.as_directory().is_none() => Need::Kernel,
             () => Need::Somebody,
         }
     }

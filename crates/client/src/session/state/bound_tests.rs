@@ -8,8 +8,7 @@ use wire::FileKind;
 
 use super::*;
 use crate::cache::listed::Listed;
-use crate::policy::statahead::flat::Statahead;
-use crate::session::handles::DirHandle;
+use crate::session::dir_handle::DirHandle;
 use crate::session::locks::Locks;
 
 const DIR: Fid = Fid(7);
@@ -37,15 +36,10 @@ fn with_list(in_kernel: bool, at: u64) -> State {
     for number in 1..=FILES {
         let inode = state.cache.inode(fid(number));
         inode.seen_in(DIR);
-        inode.lookups = u64::from(in_kernel);
+        inode.inherit_lookups(u64::from(in_kernel));
     }
-    let statahead = Statahead::new();
-    let open = DirHandle {
-        fid: DIR,
-        statahead,
-        at,
-        fetches_tree: false,
-    };
+    let mut open = DirHandle::new(DIR);
+    open.read_to(at);
     state.add_dir(open);
     state
 }
@@ -64,8 +58,7 @@ fn shrink(state: &mut State, max: usize) -> Vec<Fid> {
 }
 
 fn list(state: &State) -> &Directory {
-    let inode = state.cache.known(DIR).expect("known");
-    inode.directory.as_deref().expect("a directory")
+    state.cache.directory_of(DIR).expect("known")
 }
 
 #[test]
@@ -78,7 +71,7 @@ fn what_a_reader_has_passed_goes_once_the_kernel_has_let_it_go() {
     assert!(list(&state).is_complete() && state.cache.stamp() == stamp);
     // One is in use.
     for fid in &let_go[1..] {
-        state.cache.inode(*fid).lookups = 0;
+        state.cache.inode(*fid).unrefer(1);
     }
     let again = shrink(&mut state, max);
     assert_eq!(again, [fid(1)]);
@@ -118,7 +111,7 @@ fn within_the_bound_nothing_goes() {
 #[test]
 fn files_of_no_long_list_go_when_nobody_needs_them() {
     let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
-    (0..1000).for_each(|number| state.cache.inode(fid(number)).lookups = number % 2);
+    (0..1000).for_each(|number| state.cache.inode(fid(number)).inherit_lookups(number % 2));
     assert_eq!(shrink(&mut state, 700), []);
     assert_eq!(state.cache.len(), 700);
     assert_eq!(shrink(&mut state, 100), []);

@@ -24,13 +24,13 @@ impl State {
         self.settle_file(fid);
     }
 
-    /// Bytes of the file that its OST has are kept no longer than it says that they are not durable, also
-    /// where others follow them without an end.
+    /// Frees the file's bytes that its OST reports as durable, also while further writes follow without an
+    /// end.
     fn settle_file(&mut self, fid: Fid) {
         let ost = self.cache.ost(fid);
-        let told = ost.and_then(|ost| self.servers.durable(ost));
+        let durable = ost.and_then(|ost| self.servers.durable(ost));
         let file = self.cache.file_known(fid);
-        let is_settled = match (file, told) {
+        let is_settled = match (file, durable) {
             (None, _) => true,
             (Some(file), Some(durable)) if file.durability.can_settle(durable) => {
                 file.settle(durable);

@@ -7,13 +7,15 @@ use super::State;
 use crate::executor::Oneshot;
 
 impl State {
-    /// A process here has the file open to write it, or executes it, as far as the kernel has told.
+    /// A process here has the file open to write it, or executes it, as far as the kernel has told. Or one
+    /// has executed it, and the MDT has yet to hear that this is over.
     pub fn excludes_others(&mut self, fid: Fid) -> bool {
         let is_written = self
             .cache
             .file_known(fid)
             .is_some_and(|file| file.opens.is_written());
-        is_written || !self.handles.executing(fid).is_empty()
+        let is_executed = !self.handles.executing(fid).is_empty();
+        is_written || is_executed || self.handles.is_end_reported(fid)
     }
 
     /// Resolves when that is over, or it seems that it goes on. None: it is over.
@@ -31,8 +33,8 @@ impl State {
         })
     }
 
-    /// The files of which that is so, and no lock tells this client any more that their name goes, now that
-    /// it has lost `bits` of `fid`.
+    /// Such files (open for reading, unknown to the MDT) whose removal no lock reports any more, now that
+    /// this client has lost `bits` of `fid`.
     pub fn uncovered_readers(&mut self, fid: Fid, bits: Bits) -> Vec<Fid> {
         let mut open = self.open_below(fid, bits);
         open.retain(|fid| self.has_unregistered_readers(*fid) && !self.attr_valid(*fid));

@@ -8,9 +8,9 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags};
 
 use super::error::MountError;
+use super::options::{MountOptions, Unmount};
 use super::table::DeviceNumber;
 use super::users::users;
-use super::{MountOptions, Unmount};
 use crate::kernel::device::Device;
 
 /// A directory's bits in st_mode, octal.

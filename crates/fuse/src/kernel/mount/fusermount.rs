@@ -1,7 +1,4 @@
-//! Mounting and unmounting as an ordinary user, through the setuid helper fusermount3.
-//!
-//! The helper opens /dev/fuse, mounts it and passes the descriptor over a socket whose number it
-//! finds in its environment.
+//! Mounting and unmounting as an ordinary user, through the setuid helper `fusermount3`.
 #![allow(unsafe_code, reason = "the helper must inherit one descriptor")]
 
 use std::io::{self, IoSliceMut, Read};
@@ -16,15 +13,17 @@ use nix::sys::socket::{
 };
 
 use super::error::MountError;
+use super::options::{MountOptions, Unmount};
 use super::table::{at, mounts};
 use super::users::users;
-use super::{MountOptions, Unmount};
 use crate::kernel::device::Device;
 
 const HELPER: &str = "fusermount3";
 /// Where the helper looks for the socket.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
+/// The helper opens /dev/fuse, mounts it and passes the descriptor over a socket. It finds the socket's
+/// number in its environment.
 pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<Device, MountError> {
     let failed = |error| MountError::Io {
         what: "start",

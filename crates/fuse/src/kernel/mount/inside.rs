@@ -1,7 +1,4 @@
-//! Where a path leads, found out with readlink alone.
-//!
-//! readlink on a mount point asks its file system nothing, so a path is followed up to a dead or
-//! slow mount without touching it; only components below one are its own to answer.
+//! Where a path leads, found out with `readlink` alone.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -23,7 +20,8 @@ pub fn is_same_or_below(path: &Path, dir: &Path) -> Result<bool, MountError> {
     Ok(end == dir)
 }
 
-/// Follows `path` until `stop` says so, or to its end.
+/// Follows `path` until `stop` says so, or to its end. A `readlink` of a mount point asks its file system
+/// nothing, so a dead or slow mount at the end of a path is not touched.
 fn walk(path: &Path, stop: impl Fn(&Path) -> bool) -> Result<PathBuf, MountError> {
     let failed = |path: &Path, error| MountError::Io {
         what: "resolve",

@@ -3,9 +3,11 @@
 //! mountinfo says what is mounted where.
 
 mod direct;
+mod elsewhere;
 mod error;
 mod fusermount;
 mod inside;
+mod options;
 mod state;
 mod table;
 mod users;
@@ -20,65 +22,13 @@ use tracing::{debug, warn};
 
 use super::device::Device;
 
+pub use elsewhere::{Elsewhere, elsewhere};
 pub use error::MountError;
 pub use inside::{is_same_or_below, resolve};
+pub use options::{MountOptions, Unmount};
 pub use state::{MountState, state};
-pub use table::{DeviceNumber, MountEntry, mounts};
+pub use table::{DeviceNumber, MountEntry, at, mounts};
 pub use users::{MountUser, UsedBy, users};
-
-/// How a mount looks and what it allows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MountOptions {
-    /// What `mount` and `df` show as the device.
-    pub source: String,
-    /// Shown as `fuse.` and this.
-    pub subtype: String,
-    /// Other users may use it. An ordinary user needs `user_allow_other` in /etc/fuse.conf.
-    pub allow_other: bool,
-    /// The kernel checks permission bits and ACLs.
-    pub default_permissions: bool,
-    /// Largest READ in bytes.
-    pub max_read: u32,
-    /// Nothing may be changed through it.
-    pub read_only: bool,
-    /// setuid programs have effect. Root only.
-    pub setuid: bool,
-    /// Device nodes have effect. Root only.
-    pub devices: bool,
-    /// Programs may be run.
-    pub exec: bool,
-    /// The kernel may want times of access to be kept.
-    pub access_times: bool,
-}
-
-impl Default for MountOptions {
-    fn default() -> MountOptions {
-        MountOptions {
-            source: "glint".into(),
-            subtype: "glint".into(),
-            allow_other: false,
-            default_permissions: true,
-            max_read: super::negotiation::TRANSFER_BYTES_MAX,
-            read_only: false,
-            setuid: false,
-            devices: false,
-            exec: true,
-            access_times: true,
-        }
-    }
-}
-
-/// How to take a mount off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unmount {
-    /// Only if nothing uses it; else [`MountError::Busy`] names who does, and nothing changes.
-    Clean,
-    /// Out of sight at once; served until its last user leaves.
-    Lazy,
-    /// Every request fails from now on, then as `Lazy`. Unwritten pages are lost. Where the kernel lets
-    /// only root do the first, as it does for an ordinary user without the control file system: as `Lazy`.
-    Abort,
-}
 
 /// How long a mount may be in use by nobody who is to be found, before it is said to be in use.
 const LEAVING: Duration = Duration::from_secs(1);
@@ -129,8 +79,8 @@ pub fn mount_on(
     Ok(Mount::new(point, number))
 }
 
-/// Changes what the mount on `point` allows to what `options` say: the rest of them stays as it is. Root
-/// only.
+/// Changes what the mount on `point` allows to what `options` say: read-only, setuid, devices, exec and
+/// access times. The other options say nothing here. Root only.
 pub fn remount(point: &Path, options: &MountOptions) -> Result<(), MountError> {
     let point = resolve(point)?;
     match number_of(&point) {

@@ -21,6 +21,8 @@ pub struct MountEntry {
     pub number: DeviceNumber,
     /// Where it is.
     pub point: PathBuf,
+    /// What it allows, in the words of mount(8), without those that say what is usual: `rw,nosuid,relatime`.
+    pub options: String,
     /// `ext4`, `fuse.glint` …
     pub kind: String,
     /// What it was mounted from.
@@ -38,7 +40,12 @@ impl MountEntry {
 
 /// All mounts this process sees, in the order they were made.
 pub fn mounts() -> io::Result<Vec<MountEntry>> {
-    let text = std::fs::read("/proc/self/mountinfo")?;
+    mounts_of(Path::new("/proc/self"))
+}
+
+/// Those that a `process` sees.
+pub(super) fn mounts_of(process: &Path) -> io::Result<Vec<MountEntry>> {
+    let text = std::fs::read(process.join("mountinfo"))?;
     Ok(text
         .split(|byte| *byte == b'\n')
         .filter_map(parse_line)
@@ -46,7 +53,7 @@ pub fn mounts() -> io::Result<Vec<MountEntry>> {
 }
 
 /// The mount that is on top at exactly `point`.
-pub(super) fn at<'a>(mounts: &'a [MountEntry], point: &Path) -> Option<&'a MountEntry> {
+pub fn at<'a>(mounts: &'a [MountEntry], point: &Path) -> Option<&'a MountEntry> {
     mounts.iter().rev().find(|entry| entry.point == point)
 }
 
@@ -56,6 +63,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let number = std::str::from_utf8(fields.nth(2)?).ok()?;
     let (major, minor) = number.split_once(':')?;
     let point = unescape(fields.nth(1)?);
+    let options = String::from_utf8_lossy(fields.next()?).into_owned();
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
     let source = OsString::from_vec(unescape(fields.next().unwrap_or_default()));
@@ -66,6 +74,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
             minor: minor.parse().ok()?,
         },
         point: PathBuf::from(OsString::from_vec(point)),
+        options,
         kind,
         source,
         user,
@@ -120,6 +129,7 @@ mod tests {
             }
         );
         assert_eq!(entry.point, Path::new("/mnt/a b\\"));
+        assert_eq!(entry.options, "rw,nosuid");
         assert_eq!(
             (entry.kind.as_str(), entry.source.to_str()),
             ("fuse.glint", Some("a b"))

@@ -85,8 +85,7 @@ fn user(pid: u32, process: &Path, point: &Path) -> Option<MountUser> {
         .or_else(|| link("exe", UsedBy::Program))
         .or_else(|| Some((open_file(process, point)?, UsedBy::OpenFile)))
         .or_else(|| Some((mapping(process, point)?, UsedBy::Mapping)))?;
-    let command = fs::read(process.join("comm")).unwrap_or_default();
-    let command = String::from_utf8_lossy(&command).trim_end().to_owned();
+    let command = command(process);
     Some(MountUser {
         pid,
         command,
@@ -95,8 +94,14 @@ fn user(pid: u32, process: &Path, point: &Path) -> Option<MountUser> {
     })
 }
 
+/// A process's name.
+pub(super) fn command(process: &Path) -> String {
+    let command = fs::read(process.join("comm")).unwrap_or_default();
+    String::from_utf8_lossy(&command).trim_end().to_owned()
+}
+
 /// The link's target, if it is `point` or below.
-fn below(link: &Path, point: &Path) -> Option<PathBuf> {
+pub(super) fn below(link: &Path, point: &Path) -> Option<PathBuf> {
     fs::read_link(link)
         .ok()
         .filter(|target| target.starts_with(point))

@@ -103,8 +103,8 @@ impl fmt::Debug for NotifyQueue {
 }
 
 impl NotifyQueue {
-    /// Starts one sender and the watch. `on_late` is called from the watch's thread, once for
-    /// each notice that misses its deadline; it must not wait for that notice.
+    /// Starts one sender and the watch. The watch's thread calls `on_late` once for each notice that misses
+    /// its deadline; the callback must not wait for that notice.
     pub fn start(
         port: Arc<dyn NoticePort>,
         config: NotifyQueueConfig,

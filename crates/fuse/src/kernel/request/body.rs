@@ -36,7 +36,7 @@ impl fmt::Display for Fault {
 
 /// What is left of a request's bytes.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::kernel) struct Body<'a> {
+pub(crate) struct Body<'a> {
     bytes: &'a [u8],
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Any bytes parse to a request or to a [`Malformed`]; none panic.
 
-mod body;
+pub(super) mod body;
 mod mode;
 mod parse;
 

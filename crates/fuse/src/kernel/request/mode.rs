@@ -23,7 +23,7 @@ impl LockKind {
         }
     }
 
-    pub(in crate::kernel) fn number(self) -> u32 {
+    pub(crate) fn number(self) -> u32 {
         match self {
             LockKind::Read => libc::F_RDLCK as u32,
             LockKind::Write => libc::F_WRLCK as u32,

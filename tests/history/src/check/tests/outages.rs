@@ -1,4 +1,4 @@
-//! What outages excuse, and what they do not. Times are in tenths of a second.
+//! Losses that outages excuse, and losses that they do not. Times are in tenths of a second.
 
 use super::*;
 use crate::outage::{Cause, Outage};

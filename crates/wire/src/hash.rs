@@ -1,9 +1,4 @@
-//! Name hashes, and the cookies made of them.
-//!
-//! A directory entry's cookie is both its place in the directory's key range and its position in
-//! readdir. It is chosen when the name is made and never changes while the name exists, so a
-//! reader that stands at a cookie misses and repeats nothing, whatever is created and removed
-//! around it.
+//! Name hashes, and the cookies of directory entries that are made of them (docs/disk.md, "Cookies").
 
 use base::Name;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -44,8 +39,8 @@ impl NameHasher {
         ((hash >> dropped) << dropped).max(1)
     }
 
-    /// Names a name among what a directory's lease covers: 64 bits that are never a FID's (those
-    /// would have to be of the last sequences there can be).
+    /// The key of a name under a directory's lease: 64 bits that are never a FID's, unless the very last
+    /// sequences are used.
     pub fn lease_key(&self, name: &Name) -> u64 {
         xxh3_64_with_seed(name.as_bytes(), self.key) | 1 << 63
     }

@@ -1,0 +1,198 @@
+//! Files that are made, and go again, without a word to anybody: in directories whose names this mount may
+//! change alone (ADR 19).
+
+use base::{Fid, FsError, Name, TargetIndex, Timestamp};
+use layout::Layout;
+use wire::attr::inherited;
+use wire::mdt::{Access, Reply, Request};
+use wire::{Attr, FileKind, SizeState, hash};
+
+use crate::cache::births::{Birth, Standing};
+use crate::session::client::{Client, NewNode, Place};
+use crate::session::state::State;
+use crate::session::state::births::NewFile;
+
+/// Beyond so many files that the MDT does not know, it is asked.
+const UNBORN_MAX: usize = 1 << 16;
+/// So many are sent at once, however new they are.
+const MANY: usize = 2048;
+/// What a directory without entries takes, as the MDT counts it.
+const DIRECTORY_BYTES: u64 = 4096;
+
+/// A file that was made here, and the stamp when a lease was seen to cover its name.
+pub(crate) type Made = (Fid, Option<u64>);
+
+impl Client {
+    /// Makes a file here. `None`: the MDT is to be asked, be it that it alone can say whether there may be
+    /// such a file.
+    pub(crate) fn make_here(
+        &self,
+        place: &Place,
+        new: &NewNode,
+        open: Option<Access>,
+    ) -> Option<Result<Made, FsError>> {
+        if self.0.params.wbc() == 0 || !is_plain(new, open) {
+            return None;
+        }
+        let mut state = self.lock();
+        let dir = may_change(&state, place.dir)?;
+        let directory = state.cache.directory_of(place.dir)?;
+        if directory.get(&place.name).is_some() {
+            return Some(Err(FsError::Exists));
+        }
+        if dir.nlink >= base::limits::LINKS_MAX || state.births.len() >= UNBORN_MAX {
+            return None;
+        }
+        let cookie = self.cookie_for(&state, place)?;
+        let layout = self.layout_for(new.kind)?;
+        let fid = self.0.fids.take()?;
+        let attr = new_attr(&dir, place, new, (layout, self.0.clock.now()));
+        let target = new.target.clone();
+        let birth = Birth::new(place.dir, place.name.clone(), self.0.clock.tick());
+        let new = NewFile {
+            fid,
+            attr,
+            cookie,
+            target,
+        };
+        state.bear(birth, new);
+        state.refer(fid);
+        let stamp = state.cache.stamp();
+        let many = state.births.len() >= MANY;
+        drop(state);
+        if many {
+            self.start_reporting_births();
+        }
+        Some(Ok((fid, Some(stamp))))
+    }
+
+    /// Removes the name of a file that nobody has heard of, and with it the file. `None`: the MDT is to be
+    /// asked.
+    pub(crate) fn remove_here(&self, dir: Fid, name: &Name, directory: bool) -> Option<Fid> {
+        let mut state = self.lock();
+        may_change(&state, dir)?;
+        let fid = state.cache.directory_of(dir)?.get(name)?.fid;
+        let birth = state.births.get(fid)?;
+        let is_it =
+            birth.dir == dir && birth.name == *name && birth.standing == Standing::Unreported;
+        let inode = state.cache.known(fid)?;
+        let is_empty = || !inode.is_directory() || is_empty(&state, fid);
+        let is_used = inode.as_file().is_some_and(|file| {
+            file.opens.is_open() || file.opens.is_kept() || file.locks.is_used()
+        });
+        if !is_it || is_used || inode.is_directory() != directory || !is_empty() {
+            return None;
+        }
+        state.unbear(fid, self.0.clock.now());
+        Some(fid)
+    }
+
+    /// Tries for the write lease of a directory. Without it the MDT is told of each change at once.
+    pub(crate) async fn take_write_lease(&self, dir: Fid) {
+        let mark = self.lock().cache.mark(dir);
+        let reply = self.0.mdt(Request::TakeLease { dir }).await;
+        let Ok(Reply::WriteLease {
+            grant: Some(grant),
+            is_empty,
+        }) = reply
+        else {
+            return;
+        };
+        let mut state = self.lock();
+        let is_kept = state.take_asked(&grant, mark) && state.cache.is_current(mark);
+        if is_kept
+            && is_empty
+            && state
+                .cache
+                .changes_since(mark)
+                .is_some_and(|mut c| c.next().is_none())
+        {
+            let directory = state.cache.inode(dir).directory();
+            directory.extend(0, std::iter::empty(), true);
+        }
+    }
+
+    /// The place of a new name in the list of its directory.
+    fn cookie_for(&self, state: &State, place: &Place) -> Option<u64> {
+        let (first, last) = hash::bucket(self.0.fids.hasher()?.hash(&place.name));
+        let directory = state.cache.directory_of(place.dir)?;
+        (first..=last).find(|cookie| directory.at(*cookie).is_none())
+    }
+
+    /// Files go to OSTs in turn.
+    fn layout_for(&self, kind: FileKind) -> Option<Layout> {
+        if kind != FileKind::Regular {
+            return Some(Layout::none());
+        }
+        let osts: Vec<TargetIndex> = self.0.cluster.osts().map(|(index, _)| *index).collect();
+        let turn = self
+            .0
+            .births
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let ost = osts.get(turn as usize % osts.len().max(1))?;
+        Some(Layout::single(*ost))
+    }
+}
+
+/// The attributes of a directory whose names may be changed here, all of which are known.
+fn may_change(state: &State, dir: Fid) -> Option<Attr> {
+    let may = state.locks.is_settled() && state.locks.may_change_names(dir);
+    let is_known = || {
+        state
+            .cache
+            .directory_of(dir)
+            .is_some_and(|dir| dir.is_complete())
+    };
+    (may && is_known()).then(|| state.attr(dir).cloned())?
+}
+
+fn is_empty(state: &State, dir: Fid) -> bool {
+    let directory = state.cache.directory_of(dir);
+    directory.is_some_and(|dir| dir.is_complete() && dir.names().next().is_none())
+}
+
+/// What cannot be is refused by the MDT.
+fn is_plain(new: &NewNode, open: Option<Access>) -> bool {
+    let is_symlink = new.kind == FileKind::Symlink;
+    let target = &new.target;
+    let is_target = !target.is_empty()
+        && target.len() <= base::limits::SYMLINK_BYTES_MAX
+        && !target.contains(&0);
+    let may_open = open.is_none_or(|access| new.kind == FileKind::Regular && !access.exec);
+    may_open && (is_target || !is_symlink) && (is_symlink || target.is_empty())
+}
+
+/// What a new file is like, as the MDT would make it.
+fn new_attr(dir: &Attr, place: &Place, new: &NewNode, (layout, now): (Layout, Timestamp)) -> Attr {
+    let own = (new.mode, place.caller.gid);
+    let (mode, gid) = inherited((dir.mode, dir.gid), new.kind, own);
+    let is_directory = new.kind == FileKind::Directory;
+    let is_device = matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice);
+    let size = match is_directory {
+        true => DIRECTORY_BYTES,
+        false => new.target.len() as u64,
+    };
+    Attr {
+        kind: new.kind,
+        mode,
+        uid: place.caller.uid,
+        gid,
+        nlink: if is_directory { 2 } else { 1 },
+        rdev: if is_device { new.rdev } else { 0 },
+        has_xattrs: false,
+        size_state: SizeState::Strict,
+        layout,
+        atime: now,
+        mtime: now,
+        mtime_set: now,
+        ctime: now,
+        btime: now,
+        size,
+        blocks: if is_directory {
+            DIRECTORY_BYTES / 512
+        } else {
+            0
+        },
+        version: 0,
+    }
+}

@@ -1,0 +1,92 @@
+//! Files that are made here and told to the MDT later (ADR 19): what is known of them, and their locks.
+
+use base::{Fid, Timestamp};
+use dlm::Bits;
+use wire::mdt::SetAttr;
+use wire::{Attr, FileKind};
+
+use super::State;
+use crate::cache::births::Birth;
+use crate::cache::bits::EXCLUSIVE;
+use crate::cache::cached_attr::Covered;
+use crate::cache::listed::Listed;
+use crate::cache::local_changes::NameChange;
+use crate::session::locks::WRITE_LEASE;
+
+/// A file that is made here.
+pub(crate) struct NewFile {
+    pub fid: Fid,
+    pub attr: Attr,
+    /// Where the list of its directory has it.
+    pub cookie: u64,
+    /// Of a symlink.
+    pub target: Vec<u8>,
+}
+
+impl State {
+    /// The file is there from now on. `birth` says where.
+    pub fn bear(&mut self, birth: Birth, new: NewFile) {
+        let NewFile {
+            fid,
+            attr,
+            cookie,
+            target,
+        } = new;
+        let (kind, now) = (attr.kind, attr.ctime);
+        let own = match kind {
+            FileKind::Directory => EXCLUSIVE | WRITE_LEASE,
+            _ => EXCLUSIVE | Bits::LOOKUP,
+        };
+        let handle = self.locks.bear(fid, own);
+        let inode = self.cache.inode(fid);
+        inode.seen_in(birth.dir);
+        inode.attrs.take_covered(attr, Covered::Own);
+        inode.file().locks.grant_exclusive(handle);
+        match kind {
+            FileKind::Regular => inode.file().object.made(true),
+            FileKind::Directory => inode.directory().extend(0, std::iter::empty(), true),
+            FileKind::Symlink => inode.learn_target(target.into()),
+            _ => {}
+        }
+        let (dir, name) = (birth.dir, birth.name.clone());
+        let entry = Listed { name, fid, kind };
+        let made = NameChange::Made { cookie, entry };
+        self.cache.name_changed(dir, made, true);
+        let links = i32::from(kind == FileKind::Directory);
+        self.cache.inode(dir).attrs.names_changed_here(links, now);
+        self.births.add(fid, birth);
+    }
+
+    /// A file that nobody has heard of goes, and leaves nothing.
+    pub fn unbear(&mut self, fid: Fid, now: Timestamp) {
+        let Some(birth) = self.births.end(fid) else {
+            return;
+        };
+        let is_directory = self.cache.inode(fid).is_directory();
+        self.lose_own_locks(fid);
+        self.with_pages(fid, |file| file.pages.discard(base::ByteRange::ALL));
+        let gone = NameChange::Removed(birth.name);
+        self.cache.name_changed(birth.dir, gone, true);
+        let links = -i32::from(is_directory);
+        let dir = self.cache.inode(birth.dir);
+        dir.attrs.names_changed_here(links, now);
+        self.cache.inode(fid).attrs.removed_here();
+        self.drop_if_idle(fid);
+    }
+
+    /// This mount's own locks on the file have ended: those of the MDT cover it now, or nothing does.
+    pub fn lose_own_locks(&mut self, fid: Fid) {
+        self.locks.born(fid);
+        if let Some(file) = self.cache.file_known(fid) {
+            file.locks.take_exclusive();
+            file.waiters.wake_all();
+        }
+    }
+
+    /// What was changed of the file since it is on its way to the MDT.
+    pub fn changed_on_the_way(&mut self, fid: Fid) -> Option<SetAttr> {
+        let file = self.cache.file_known(fid)?;
+        let (change, _) = file.change.take();
+        (change != SetAttr::default()).then_some(change)
+    }
+}

@@ -1,0 +1,384 @@
+//! The MDT is told of files that were made here: parents before children, many in a message (ADR 19).
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use base::limits::UPDATE_CHANGES_MAX;
+use base::{Fid, FsError, LockHandle, Timestamp};
+use rpc::Urgency;
+use wire::FileKind;
+use wire::mdt::{Access, NewFile, Reply, Request};
+use wire::update::{Change, LeasedDir, MadeFile, Times, Told, UpdateNote};
+
+use crate::cache::births::Birth;
+use crate::cache::cached_attr::Covered;
+use crate::cache::listed::Listed;
+use crate::cache::local_changes::NameChange;
+use crate::cache::registration::WriteOpen;
+use crate::calls::attributes::changed_here;
+use crate::executor::spawn;
+use crate::session::client::Client;
+use crate::session::state::State;
+
+/// Births in one message.
+const FRAME_BIRTHS_MAX: usize = 2048;
+
+/// What is told of one directory by one request, with the files that it makes.
+struct Set {
+    dir: LeasedDir,
+    changes: Vec<Change>,
+    born: Vec<Fid>,
+}
+
+/// What the server said of one file.
+#[derive(Default)]
+struct Notes(Vec<Told>);
+
+impl Client {
+    /// The MDT knows what the request is about.
+    pub(crate) async fn report_births_first(&self, fids: &[Fid]) {
+        let concerned = |state: &State| {
+            let births = &state.births;
+            births.len() > 0 && fids.iter().any(|fid| births.concern(*fid))
+        };
+        if concerned(&self.lock()) {
+            self.report_births_until(|state| !concerned(state)).await;
+        }
+    }
+
+    /// The MDT knows all files that have been made here.
+    pub(crate) async fn report_all_births(&self) {
+        let newest = self.lock().births.newest();
+        self.report_births_until(|state| state.births.are_reported_until(newest))
+            .await;
+    }
+
+    /// The MDT knows all that has been made in `dir`, in which nothing more is made meanwhile.
+    pub(crate) async fn report_births_in(&self, dir: Fid) {
+        self.report_births_until(|state| !state.births.are_in(dir))
+            .await;
+    }
+
+    /// Tells, without waiting for it, unless somebody does.
+    pub(crate) fn start_reporting_births(&self) {
+        if self.lock().birth_reporter.is_reporting() {
+            return;
+        }
+        let client = self.clone();
+        spawn(async move { client.report_all_births().await });
+    }
+
+    /// Tells what has been here for long enough.
+    pub(crate) fn report_aged_births(&self) {
+        let age = Duration::from_millis(self.0.params.writeback_age_ms());
+        let now = self.0.clock.tick();
+        let oldest = self.lock().births.oldest();
+        if oldest.is_some_and(|oldest| now.since(oldest) >= age) {
+            self.start_reporting_births();
+        }
+    }
+
+    async fn report_births_until(&self, is_told: impl Fn(&State) -> bool) {
+        loop {
+            let wait = {
+                let mut state = self.lock();
+                if is_told(&state) {
+                    return;
+                }
+                state.birth_reporter.begin()
+            };
+            match wait {
+                Some(wait) => drop(wait.await),
+                None => {
+                    self.report_some_births().await;
+                    self.lock().birth_reporter.end();
+                }
+            }
+        }
+    }
+
+    /// Sends one message of births, and takes what is answered.
+    async fn report_some_births(&self) {
+        let sets = {
+            let mut state = self.lock();
+            let fids = state.births.send(FRAME_BIRTHS_MAX);
+            sets_of(&mut state, &fids)
+        };
+        let requests = sets.iter().map(Set::request).collect();
+        let shared = &self.0;
+        let sent = shared
+            .cluster
+            .mdt_batch(&shared.stats, requests, Urgency::Urgent);
+        let mut replies = match sent.await {
+            Ok(replies) => replies.into_iter(),
+            Err(error) => vec![Err(error); sets.len()].into_iter(),
+        };
+        let mut is_put_off = false;
+        for set in sets {
+            let reply = replies.next().unwrap_or(Err(FsError::Io));
+            is_put_off |= matches!(reply, Err(FsError::TryAgain));
+            self.told(set, reply);
+        }
+        if is_put_off {
+            let moment = self.lock().servers.wait_a_moment();
+            moment.await;
+        }
+    }
+
+    fn told(&self, set: Set, reply: Result<Reply, FsError>) {
+        match reply {
+            Ok(Reply::Updated {
+                transno, at, notes, ..
+            }) => {
+                let mut by_change = notes_by_change(notes);
+                for (place, fid) in set.born.into_iter().enumerate() {
+                    let notes = by_change.remove(&(place as u16)).unwrap_or_default();
+                    self.is_born(fid, (transno.0, at), notes);
+                }
+            }
+            Ok(Reply::UpdateRefused { change, error }) => {
+                for (place, fid) in set.born.into_iter().enumerate() {
+                    match place == usize::from(change) {
+                        true => self.cannot_be_born(fid, error),
+                        false => self.lock().births.send_again(fid),
+                    }
+                }
+            }
+            Ok(_) => self.cannot_be(set.born, FsError::Io),
+            Err(FsError::TryAgain) => {
+                let mut state = self.lock();
+                let again = set.born.into_iter();
+                again.for_each(|fid| state.births.send_again(fid));
+            }
+            Err(error) => self.cannot_be(set.born, error),
+        }
+    }
+
+    fn cannot_be(&self, fids: Vec<Fid>, error: FsError) {
+        fids.into_iter()
+            .for_each(|fid| self.cannot_be_born(fid, error));
+    }
+
+    /// The MDT knows the file: its locks cover it now.
+    fn is_born(&self, fid: Fid, (version, at): (u64, Timestamp), notes: Notes) {
+        let mut state = self.lock();
+        let Some(birth) = state.births.end(fid) else {
+            return;
+        };
+        for known in [fid, birth.dir] {
+            state.cache.inode(known).attrs.born(version, at);
+        }
+        // Under a lock of its own what was changed since is told as for any file.
+        let changed = match notes.has_lock() {
+            true => None,
+            false => state.changed_on_the_way(fid),
+        };
+        state.lose_own_locks(fid);
+        cover_by_leases(&mut state, fid, birth.dir);
+        for told in notes.0 {
+            self.take_told(&mut state, fid, &birth, told);
+        }
+        if let Some(file) = state.cache.file_known(fid) {
+            if !file.locks.is_exclusive() {
+                file.object.sent();
+            }
+            if file.change.is_any() {
+                let now = self.0.clock.tick();
+                state.policies.writeback.is_changed(fid, now);
+            }
+            state.note(fid);
+        }
+        state.drop_if_idle(fid);
+        drop(state);
+        if let Some(change) = changed {
+            self.tell_change(fid, birth.dir, change);
+        }
+    }
+
+    fn take_told(&self, state: &mut State, fid: Fid, birth: &Birth, told: Told) {
+        match told {
+            // Called back already, it is on its way back.
+            Told::Leased(grant) => drop(state.locks.take_grant(&grant)),
+            Told::Cookie(cookie) => place_at(state, birth, fid, cookie),
+            Told::Opened {
+                handle,
+                ticket,
+                lock,
+            } => {
+                let file = state.cache.file(fid);
+                let open = WriteOpen { handle, ticket };
+                let surplus = file.registration.register_writers(open);
+                debug_assert_eq!(surplus, None, "nobody asked for another");
+                let is_written = file.opens.is_written();
+                if let Some(grant) = lock
+                    && state.locks.take_grant(&grant)
+                {
+                    state.cache.file(fid).locks.grant_exclusive(grant.handle);
+                    state.cache.inode(fid).attrs.own_lock_granted();
+                }
+                if !is_written {
+                    state.policies.writeback.closes(fid);
+                }
+            }
+            Told::Ost(_) | Told::Inexact => {}
+        }
+    }
+
+    /// It was changed while it was on its way.
+    fn tell_change(&self, fid: Fid, dir: Fid, change: wire::mdt::SetAttr) {
+        let client = self.clone();
+        spawn(async move {
+            let request = changed_here(fid, dir, change, LockHandle(0));
+            if let Err(error) = client.change_at_mdt(fid, |_| request).await {
+                client.lock().cache.file(fid).errors.add(error);
+            }
+        });
+    }
+
+    /// The MDT does not take the file. What is lost is told, and it is gone, with all that was made in it.
+    fn cannot_be_born(&self, fid: Fid, error: FsError) {
+        let mut state = self.lock();
+        let Some(birth) = state.births.get(fid).cloned() else {
+            return;
+        };
+        tracing::error!(
+            dir = %birth.dir,
+            name = %birth.name,
+            "a file that was made here is lost: the MDT did not take it: {error}"
+        );
+        state.cache.file(fid).errors.add(FsError::Io);
+        let inside: Vec<Fid> = match state.births.are_in(fid) {
+            true => state.births.in_directory(fid),
+            false => Vec::new(),
+        };
+        state.unbear(fid, self.0.clock.now());
+        drop(state);
+        self.cannot_be(inside, error);
+    }
+}
+
+impl Set {
+    fn request(&self) -> Request {
+        Request::Update {
+            dirs: vec![self.dir],
+            changes: self.changes.clone(),
+        }
+    }
+}
+
+impl Notes {
+    /// A lock on the file itself is among them.
+    fn has_lock(&self) -> bool {
+        let is_lock = |told: &Told| matches!(told, Told::Opened { lock: Some(_), .. });
+        self.0.iter().any(is_lock)
+    }
+}
+
+fn notes_by_change(notes: Vec<UpdateNote>) -> HashMap<u16, Notes> {
+    let mut by_change: HashMap<u16, Notes> = HashMap::new();
+    for UpdateNote { change, told } in notes {
+        by_change.entry(change).or_default().0.push(told);
+    }
+    by_change
+}
+
+/// The births, by directory, in the order in which directories and files were made.
+fn sets_of(state: &mut State, fids: &[Fid]) -> Vec<Set> {
+    let mut sets: Vec<Set> = Vec::new();
+    let mut open: HashMap<Fid, usize> = HashMap::new();
+    for fid in fids {
+        let Some(birth) = state.births.get(*fid).cloned() else {
+            continue;
+        };
+        let Some(made) = made_file(state, *fid) else {
+            continue;
+        };
+        let found = open.get(&birth.dir).copied();
+        let place = found.filter(|place| sets[*place].born.len() < UPDATE_CHANGES_MAX);
+        let place = place.unwrap_or_else(|| {
+            open.insert(birth.dir, sets.len());
+            sets.push(Set {
+                dir: leased(state, birth.dir),
+                changes: Vec::new(),
+                born: Vec::new(),
+            });
+            sets.len() - 1
+        });
+        let name = birth.name;
+        sets[place]
+            .changes
+            .push(Change::Make { dir: 0, name, made });
+        sets[place].born.push(*fid);
+    }
+    sets
+}
+
+fn leased(state: &State, dir: Fid) -> LeasedDir {
+    let changed = state.cache.attr_of(dir).map(|attr| attr.mtime_set);
+    LeasedDir {
+        dir,
+        lease: state.locks.write_lease(dir).unwrap_or(LockHandle(0)),
+        changed: changed.unwrap_or_default(),
+    }
+}
+
+/// The file as it is now. What was changed of it so far goes along.
+fn made_file(state: &mut State, fid: Fid) -> Option<MadeFile> {
+    let attr = state.seen(fid)?;
+    let stored = state.cache.attr_of(fid)?.clone();
+    let target = state.cache.inode(fid).target().map(<[u8]>::to_vec);
+    let file = state.cache.file(fid);
+    drop(file.change.take());
+    let has_bytes = file.opens.is_open() || file.pages.dirty_bytes() > 0 || attr.size > 0;
+    let is_regular = attr.kind == FileKind::Regular;
+    let writing = Access {
+        read: true,
+        write: true,
+        exec: false,
+    };
+    Some(MadeFile {
+        file: NewFile {
+            fid,
+            kind: attr.kind,
+            mode: attr.mode,
+            rdev: attr.rdev,
+            target: target.unwrap_or_default(),
+        },
+        uid: attr.uid,
+        gid: attr.gid,
+        times: Times {
+            atime: attr.atime,
+            mtime: stored.mtime,
+            mtime_set: stored.mtime_set,
+            ctime: attr.ctime,
+            btime: attr.btime,
+        },
+        ost: stored.layout.stripes.first().copied(),
+        open: (is_regular && has_bytes).then_some(writing),
+    })
+}
+
+/// The write lease of its directory covers a file, and its own a directory.
+fn cover_by_leases(state: &mut State, fid: Fid, dir: Fid) {
+    let child_epoch = state.cache.child_epoch(dir).unwrap_or_default();
+    let inode = state.cache.inode(fid);
+    let covered = match inode.is_directory() {
+        true => Covered::Own,
+        false => Covered::Parent { child_epoch },
+    };
+    if let Some(attr) = inode.attrs.known().cloned() {
+        inode.attrs.take_covered(attr, covered);
+    }
+}
+
+/// The MDT has put the name elsewhere in the list.
+fn place_at(state: &mut State, birth: &Birth, fid: Fid, cookie: u64) {
+    let Some(kind) = state.cache.attr_of(fid).map(|attr| attr.kind) else {
+        return;
+    };
+    let name = birth.name.clone();
+    let entry = Listed { name, fid, kind };
+    let moved = NameChange::Made { cookie, entry };
+    state.cache.name_changed(birth.dir, moved, true);
+    state.cache.inode(birth.dir).directory().in_kernel.spoil();
+}

@@ -1,0 +1,25 @@
+//! The six calls of a disk.
+
+use std::fmt;
+
+use crate::error::Result;
+
+/// One file, block device or piece of memory, addressed in bytes. Any thread may call it.
+///
+/// What was written is read back at once, but is certain to survive a power cut only after a
+/// [`Disk::sync`] that began after it. Unsynced writes may survive in any subset and order.
+#[allow(clippy::len_without_is_empty)]
+pub trait Disk: fmt::Debug + Send + Sync {
+    /// Its length in bytes.
+    fn len(&self) -> Result<u64>;
+    /// Fills `buffer` from `offset` on. Reading past the end is an error.
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
+    /// Writes all of `data` at `offset`, growing the disk where it ends before that.
+    fn write(&self, offset: u64, data: &[u8]) -> Result<()>;
+    /// Makes everything written so far, and the length, durable.
+    fn sync(&self) -> Result<()>;
+    /// Cuts or grows it to `len` bytes; new bytes are zero.
+    fn set_len(&self, len: u64) -> Result<()>;
+    /// Lets go of it. No call follows.
+    fn close(&self) -> Result<()>;
+}
