@@ -7,11 +7,56 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use nix::sys::signal::Signal;
 use support::ports::free_address;
 use support::{Staying, eventually, finish, glint, needs_root, shell};
+
+/// Servers whose second targets are on a disk of 16 MiB.
+struct Disk {
+    server: Staying,
+    address: String,
+    dir: tempfile::TempDir,
+}
+
+impl Disk {
+    fn of(large: &str, small: &str) -> Disk {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        shell(at, "mkdir mnt E && mount -t tmpfs -o size=16m none E").worked();
+        glint(at, &["format", "D", "--role", large]).worked();
+        glint(at, &["format", "E", "--role", small, "--join", "D"]).worked();
+        let address = free_address();
+        let server = Staying::start(at, &["serve", "D", "E", "--listen", &address]);
+        Disk {
+            server,
+            address,
+            dir,
+        }
+    }
+
+    fn mounted(self, words: &[&str]) -> Full {
+        let Disk {
+            server,
+            address,
+            dir,
+        } = self;
+        let at = dir.path();
+        let mount = [&["mount", &address, "mnt", "--key", "D/key"], words].concat();
+        let mount = Staying::start(at, &mount);
+        let late = "llite.*.dirty_age_ms=60000";
+        glint(at, &["param", "set", late, "--mount", "mnt"]).worked();
+        Full {
+            mount,
+            server,
+            disk: at.join("E"),
+            dir,
+        }
+    }
+}
 
 /// A mount whose OST is on a disk of 16 MiB, which sends what was written when it is asked to.
 struct Full {
@@ -28,30 +73,12 @@ impl Full {
 
     /// The second of these targets are on the small disk.
     fn of(large: &str, small: &str, words: &[&str]) -> Full {
-        let dir = tempfile::tempdir().unwrap();
-        let at = dir.path();
-        shell(at, "mkdir mnt E && mount -t tmpfs -o size=16m none E").worked();
-        let disk = at.join("E");
-        glint(at, &["format", "D", "--role", large]).worked();
-        glint(at, &["format", "E", "--role", small, "--join", "D"]).worked();
-        let address = free_address();
-        let server = Staying::start(at, &["serve", "D", "E", "--listen", &address]);
-        let mount = [&["mount", &address, "mnt", "--key", "D/key"], words].concat();
-        let mount = Staying::start(at, &mount);
-        let late = "llite.*.dirty_age_ms=60000";
-        glint(at, &["param", "set", late, "--mount", "mnt"]).worked();
-        Full {
-            mount,
-            server,
-            disk,
-            dir,
-        }
+        Disk::of(large, small).mounted(words)
     }
 
     fn at(&self) -> &Path {
         self.dir.path()
     }
-
     /// Writes and closes these files. When they are sent somebody else has taken the space.
     fn write_too_much(&self, names: &[&str]) {
         fs::create_dir_all(self.at().join("mnt/dir")).unwrap();
@@ -65,16 +92,8 @@ impl Full {
 
 impl Drop for Full {
     fn drop(&mut self) {
-        let _ = finish(
-            std::process::Command::new("umount")
-                .arg("-l")
-                .arg(self.at().join("mnt")),
-        );
-        let _ = finish(
-            std::process::Command::new("umount")
-                .arg("-l")
-                .arg(&self.disk),
-        );
+        let _ = finish(Command::new("umount").arg("-l").arg(self.at().join("mnt")));
+        let _ = finish(Command::new("umount").arg("-l").arg(&self.disk));
     }
 }
 
@@ -203,14 +222,14 @@ fn an_unmount_says_whom_it_waits_for_and_is_forced_meanwhile() {
     fs::write(full.at().join("mnt/file"), "words").unwrap();
     full.server.signal(Signal::SIGSTOP);
     let log = full.at().join("waiting");
-    let mut first = std::process::Command::new(support::program())
+    let mut first = Command::new(support::program())
         .args(["umount", "mnt"])
         .current_dir(full.at())
         .stderr(fs::File::create(&log).unwrap())
         .spawn()
         .unwrap();
     let said = || fs::read_to_string(&log).unwrap();
-    support::eventually("it says that it waits", || said().contains("--force mnt"));
+    eventually("it says that it waits", || said().contains("--force mnt"));
     assert!(said().contains("still writes what is left"), "{}", said());
     let forced = glint(full.at(), &["umount", "--force", "mnt"]);
     assert!(forced.worked().contains("is lost"), "{forced:?}");
@@ -222,4 +241,60 @@ fn an_unmount_says_whom_it_waits_for_and_is_forced_meanwhile() {
     );
     assert_eq!(full.mount.ended(), Some(1), "{}", full.mount.said());
     full.server.signal(Signal::SIGCONT);
+}
+
+#[test]
+fn what_is_unmounted_by_force_ends_although_its_servers_are_away() {
+    if needs_root() {
+        return;
+    }
+    let mut full = Full::new(&[]);
+    fs::write(full.at().join("mnt/file"), "words").unwrap();
+    full.server.signal(Signal::SIGSTOP);
+    let forced = glint(full.at(), &["umount", "--force", "mnt"]);
+    let again = glint(full.at(), &["umount", "--force", "mnt"]);
+    full.server.signal(Signal::SIGCONT);
+    assert!(forced.worked().contains("lost"), "{forced:?}");
+    again.failed_saying(&["nothing of Glint is mounted on"]);
+    assert_eq!(full.mount.ended(), Some(1), "{}", full.mount.said());
+}
+
+/// The kernel gives the device number of a mount that is off to the next one, whose process then
+/// listens at the name that is made of it.
+#[test]
+fn what_ends_by_force_is_not_taken_for_the_mount_that_has_its_device_number() {
+    if needs_root() {
+        return;
+    }
+    let number = |point: &Path| fs::metadata(point).unwrap().dev();
+    let mut had_number = false;
+    // Other tests mount as well, and may have been first.
+    for _ in 0..5 {
+        let (mut full, other) = (Full::new(&[]), Disk::of("mgs,mdt", "ost"));
+        fs::write(full.at().join("mnt/file"), "words").unwrap();
+        let first = number(&full.at().join("mnt"));
+        full.server.signal(Signal::SIGSTOP);
+        let forced = ["umount", "--force", "mnt"];
+        let mut forced = Command::new(support::program())
+            .args(forced)
+            .current_dir(full.at())
+            .spawn()
+            .unwrap();
+        eventually("the first is off", || {
+            number(&full.at().join("mnt")) != first
+        });
+        let mut other = other.mounted(&[]);
+        fs::write(other.at().join("mnt/file"), "words").unwrap();
+        had_number |= number(&other.at().join("mnt")) == first;
+        assert!(forced.wait().unwrap().success());
+        assert_eq!(full.mount.ended(), Some(1), "{}", full.mount.said());
+        assert_eq!(fs::read(other.at().join("mnt/file")).unwrap(), b"words");
+        full.server.signal(Signal::SIGCONT);
+        other.mount.signal(Signal::SIGTERM);
+        assert_eq!(other.mount.ended(), Some(0), "{}", other.mount.said());
+        if had_number {
+            return;
+        }
+    }
+    panic!("the number was another's five times");
 }

@@ -9,7 +9,8 @@ use fuse::kernel::Mount;
 use fuse::kernel::mount::{MountEntry, MountError, mounts, resolve};
 use nix::unistd::{Uid, User, geteuid};
 
-use super::{Answer, Question, identity};
+use super::listening::listens;
+use super::{Answer, Question, ask_all, identity};
 use crate::output::shown;
 
 /// What to do with a mount whose process has ended.
@@ -101,7 +102,8 @@ fn socket_in_dir_of(directory: &Path, stored: &std::fs::Metadata) -> PathBuf {
     directory.join(format!("{SERVER}{:x}-{}.sock", stored.dev(), stored.ino()))
 }
 
-/// Where other users ask the process that listens at `own`, if they may.
+/// Where other users ask the process that listens at `own`, if they may. At `own` its user and root may ask
+/// everything; here others may ask a mount that is for everybody what it tells everybody.
 pub(super) fn public(own: &Path) -> PathBuf {
     own.with_extension("public.sock")
 }
@@ -120,7 +122,11 @@ pub fn path_for_mount(mount: &Mount) -> Result<PathBuf, String> {
 
 /// Where it does once the mount is off too, when another mount may have its device number.
 pub fn path_for_process() -> Result<PathBuf, String> {
-    Ok(directory()?.join(format!("{MOUNT}{}.sock", std::process::id())))
+    Ok(directory()?.join(socket_name_of(std::process::id())))
+}
+
+fn socket_name_of(pid: u32) -> String {
+    format!("{MOUNT}{pid}.sock")
 }
 
 /// Where this process answers for the targets of `dir`.
@@ -129,20 +135,19 @@ pub fn path_for_dir(dir: &Path) -> Result<PathBuf, String> {
     Ok(socket_in_dir_of(&directory()?, &found))
 }
 
-/// The socket of this user's, or else of whose it is.
-fn own_or_of(user: Uid, socket: impl Fn(&Path) -> PathBuf) -> PathBuf {
-    let of = |user: Uid| {
-        let owned = directories_of(user).into_iter();
-        let owned = owned.filter(move |dir| is_owned(dir, user));
-        owned.map(|dir| socket(&dir)).collect::<Vec<_>>()
-    };
-    let mut all = of(geteuid());
-    if user != geteuid() {
-        all.extend(of(user));
-    }
-    let there = all.iter().find(|socket| socket.exists());
-    let none = || socket(&directories_of(geteuid())[0]);
-    there.or(all.first()).cloned().unwrap_or_else(none)
+/// Where a process of `user` may have a socket.
+fn sockets_of(user: Uid, socket: impl Fn(&Path) -> PathBuf) -> Vec<PathBuf> {
+    let owned = directories_of(user).into_iter();
+    let owned = owned.filter(move |dir| is_owned(dir, user));
+    owned.map(|dir| socket(&dir)).collect()
+}
+
+/// The one of them where a process listens, or else one that is left of a process. Of a process of
+/// another boot, or another directory, a socket of the same name may be left.
+fn living(all: &[PathBuf]) -> Option<PathBuf> {
+    let living = all.iter().find(|socket| listens(socket));
+    let left = || all.iter().find(|socket| socket.exists());
+    living.or_else(left).or(all.first()).cloned()
 }
 
 /// All that is in this user's directories.
@@ -181,13 +186,16 @@ impl Endpoint {
 
     fn at(point: &Path, entry: &MountEntry) -> Endpoint {
         let (owner, number) = (Uid::from_raw(entry.user.unwrap_or_default()), entry.number);
-        let socket = own_or_of(owner, |dir| {
+        // Elsewhere the number may be of an earlier mount, of another user.
+        let socket = |dir: &Path| {
             let own = socket_in(dir, number.major, number.minor);
             match is_of_others(owner) {
                 true => public(&own),
                 false => own,
             }
-        });
+        };
+        let nowhere = || socket(&directories_of(owner)[0]);
+        let socket = living(&sockets_of(owner, socket)).unwrap_or_else(nowhere);
         let name = format!("the mount at {}", shown(&point.to_string_lossy()));
         let at = point.to_owned();
         Endpoint {
@@ -203,7 +211,13 @@ impl Endpoint {
         let found =
             std::fs::metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let owner = Uid::from_raw(found.uid());
-        let socket = own_or_of(owner, |dir| socket_in_dir_of(dir, &found));
+        let socket = |dir: &Path| socket_in_dir_of(dir, &found);
+        let mut all = sockets_of(geteuid(), socket);
+        if owner != geteuid() {
+            all.extend(sockets_of(owner, socket));
+        }
+        let nowhere = || socket(&directories_of(geteuid())[0]);
+        let socket = living(&all).unwrap_or_else(nowhere);
         let mut own = directories_of(geteuid()).into_iter();
         let owner = match own.any(|dir| socket.starts_with(dir)) {
             true => geteuid(),
@@ -220,7 +234,7 @@ impl Endpoint {
         match endpoint.is_there() {
             true => Ok(endpoint),
             false => Err(format!(
-                "nobody serves {} on this machine, or not as this user; start it with glint serve",
+                "no server of this user has {} on this machine; start it with glint serve",
                 dir.display()
             )),
         }
@@ -238,7 +252,7 @@ impl Endpoint {
     /// The process of a mount of this user's at `point` that is off, and that has yet to end.
     pub fn of_ending(point: &Path) -> Option<Endpoint> {
         let point = std::path::absolute(point).ok()?;
-        let mut all = processes().map(|(_, socket)| {
+        let all = processes().map(|(_, socket)| {
             let name = format!("the process of the mount at {}", point.display());
             let at = point.clone();
             Endpoint {
@@ -248,10 +262,14 @@ impl Endpoint {
                 owner: geteuid(),
             }
         });
-        all.find(|endpoint| match endpoint.ask(&Question::Status) {
+        let all: Vec<Endpoint> = all.filter(Endpoint::is_there).collect();
+        let answers = ask_all(&all, &Question::Status);
+        let is_it = |answer: &Result<Answer, String>| match answer {
             Ok(Answer::Status(status)) => status.ending && status.mounted_at == point,
             _ => false,
-        })
+        };
+        let mut asked = all.into_iter().zip(answers);
+        asked.find_map(|(endpoint, answer)| is_it(&answer).then_some(endpoint))
     }
 
     /// The process that listens there, as another name of its socket says, though it may not answer.
@@ -259,6 +277,17 @@ impl Endpoint {
     pub fn process(&self) -> Option<u32> {
         let found = identity(&self.socket).filter(|_| self.is_there())?;
         processes().find_map(|(pid, socket)| (identity(&socket) == Some(found)).then_some(pid))
+    }
+
+    /// The same process by its own name, which stays its own when the mount is off and another one has
+    /// the device number.
+    pub fn of_process(&self, pid: u32) -> Endpoint {
+        Endpoint {
+            name: self.name.clone(),
+            at: self.at.clone(),
+            socket: self.socket.with_file_name(socket_name_of(pid)),
+            owner: self.owner,
+        }
     }
 
     /// Every mount of this machine, and every server of this user. A process that both serves and

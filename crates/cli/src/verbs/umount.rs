@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use fuse::kernel::mount::{Unmount, resolve, unmount, users};
+use fuse::kernel::mount::{DeviceNumber, Unmount, at, elsewhere, mounts, resolve, unmount, users};
 
 use crate::control::{Answer, Asked, Endpoint, Question};
 use crate::output::{complain, note, say};
@@ -23,8 +23,11 @@ pub struct Umount {
 /// How long the serving process may take to write everything and end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long a mount that is taken off by force may still write.
+/// How long a mount that is taken off by force may still write, to servers that take it.
 const LAST_WRITES: Duration = Duration::from_secs(5);
+
+/// How long that may take in all, whatever its process says.
+const FORCED_MAX: Duration = Duration::from_secs(10);
 
 /// How long it may take before it is said what it waits for.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -32,6 +35,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 impl Umount {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
+        let began = Instant::now();
         if self.force
             && let Some(ending) = Endpoint::of_ending(&self.point)
         {
@@ -39,10 +43,14 @@ impl Umount {
         }
         let endpoint = Endpoint::of_mount(&self.point).ok();
         let process = endpoint.as_ref().map_or(Process::Ended, Process::of);
-        let using = match resolve(&self.point) {
-            Ok(point) => users(&point),
-            Err(_) => Vec::new(),
-        };
+        let point = resolve(&self.point).map_err(|error| error.to_string())?;
+        let number = number_of(&point).ok_or_else(|| {
+            let point = point.display();
+            format!("nothing of Glint is mounted on {point}")
+        })?;
+        let askers = askers();
+        let mut using = users(&point);
+        using.retain(|user| !askers.contains(&user.pid));
         if !using.is_empty() && !self.force {
             complain(format!("{} is in use by:", self.point.display()));
             using.iter().for_each(|user| note(format!("  {user}")));
@@ -54,18 +62,46 @@ impl Umount {
             true => Unmount::Abort,
             false => Unmount::Clean,
         };
-        let done = unmount(&self.point, how).map_err(|error| error.to_string())?;
-        if let (Unmount::Lazy, Some(endpoint)) = (done, &endpoint) {
-            end_service(endpoint)?;
+        // This process may work in it. There is a root directory always.
+        let _ = std::env::set_current_dir("/");
+        let done = unmount(&point, how).map_err(|error| error.to_string())?;
+        // From here on another mount may have the device number, and what is named by it.
+        let awaited = process.awaited(self.force);
+        let serving = endpoint.as_ref().zip(awaited);
+        let serving = serving.map(|(endpoint, pid)| endpoint.of_process(pid));
+        match &serving {
+            Some(serving) if done == Unmount::Lazy => end_service(serving)?,
+            None if done == Unmount::Lazy && !matches!(process, Process::Ended) => {
+                let point = self.point.display();
+                return Err(format!(
+                    "{point} is off here, and its process, which can't be asked, goes on until \
+                     nothing uses it"
+                ));
+            }
+            _ => {}
         }
-        if let Some(pid) = process.awaited(self.force) {
-            wait_for(pid, endpoint.as_ref(), &self.point)?;
+        // What listens in place of the process may keep an answer back, and live on.
+        let left = || match self.force {
+            true => FORCED_MAX.saturating_sub(began.elapsed()),
+            false => PATIENCE,
+        };
+        let mut is_abandoned = done == Unmount::Lazy;
+        if let Some(pid) = awaited {
+            let waiting = Waiting {
+                pid,
+                endpoint: serving.as_ref(),
+                point: &self.point,
+                number: Some(number),
+                force: self.force,
+            };
+            is_abandoned |= waiting.wait(left())?;
         }
         if self.force && !using.is_empty() {
             say("what these had open is lost to them, with what they had not written yet:");
             using.iter().for_each(|user| say(format!("  {user}")));
         }
         let point = self.point.display();
+        let ending = ending.map(|asked| asked.map(|asked| asked.within(left())));
         let lost = process.ending(ending).map_err(|reason| {
             format!(
                 "{point} is unmounted, but whether its servers have all of it is not known: {reason}"
@@ -73,7 +109,7 @@ impl Umount {
         })?;
         match lost {
             // So it was wished.
-            Some(lost) if done == Unmount::Lazy => say(format!("{point} unmounted; {lost}")),
+            Some(lost) if is_abandoned => say(format!("{point} unmounted; {lost}")),
             Some(lost) => return Err(format!("{point} is unmounted, but {lost}")),
             None => say(format!("{point} unmounted")),
         }
@@ -84,7 +120,16 @@ impl Umount {
     fn abandon(&self, ending: &Endpoint) -> Result<(), String> {
         let pid = pid_of(ending)?;
         ending.ask(&Question::Abandon)?;
-        wait_for(pid, None, &self.point)?;
+        if let Some(pid) = pid {
+            let waiting = Waiting {
+                pid,
+                endpoint: None,
+                point: &self.point,
+                number: None,
+                force: true,
+            };
+            waiting.wait(FORCED_MAX)?;
+        }
         say(format!(
             "{} unmounted; what its servers had not taken yet is lost",
             self.point.display()
@@ -110,12 +155,10 @@ fn end_service(endpoint: &Endpoint) -> Result<(), String> {
 enum Process {
     /// There is none any more.
     Ended,
-    Answers(u32),
+    /// Whose number is not known if it is in another namespace.
+    Answers(Option<u32>),
     /// Somebody listens in its place, and does not answer.
-    Silent {
-        pid: Option<u32>,
-        reason: String,
-    },
+    Silent { pid: Option<u32>, reason: String },
 }
 
 impl Process {
@@ -133,7 +176,7 @@ impl Process {
     /// Whose end is waited for. By force, one that is silent is not.
     fn awaited(&self, force: bool) -> Option<u32> {
         match self {
-            Process::Answers(pid) => Some(*pid),
+            Process::Answers(pid) => *pid,
             Process::Silent { pid, .. } if !force => *pid,
             Process::Silent { .. } | Process::Ended => None,
         }
@@ -159,33 +202,114 @@ impl Process {
     }
 }
 
-/// The number of the process that serves a mount, by its own answer.
-fn pid_of(endpoint: &Endpoint) -> Result<u32, String> {
-    match endpoint.ask(&Question::Status)? {
-        Answer::Status(status) => Ok(status.pid),
+/// The number of the process that serves a mount and answers. The kernel names it, not the answer: a
+/// false answer could name any process.
+fn pid_of(endpoint: &Endpoint) -> Result<Option<u32>, String> {
+    let asked = endpoint.begin(&Question::Status)?;
+    let pid = asked.process();
+    match asked.answer()? {
+        Answer::Status(_) => Ok(pid),
+        Answer::Failed(reason) => Err(reason),
         _ => Err(format!("{} answered something else", endpoint.name)),
     }
 }
 
-/// The serving process writes what is left before it ends. What that waits for is said once.
-fn wait_for(pid: u32, endpoint: Option<&Endpoint>, point: &Path) -> Result<(), String> {
-    let (start, mut said) = (Instant::now(), false);
-    while storage::is_running(pid) {
-        if start.elapsed() > PATIENCE {
-            return Err(format!("process {pid} still writes; it goes on by itself"));
-        }
-        if start.elapsed() > SILENCE && !said {
-            said = true;
-            let awaited = endpoint.map(awaited).unwrap_or_default();
-            complain(format!(
-                "{0} is off, and process {pid} still writes what is left{awaited}; `glint \
-                 umount --force {0}` ends it at once, and what is left is lost",
-                point.display()
-            ));
-        }
-        std::thread::sleep(Duration::from_millis(20));
+/// The file system of FUSE that is mounted there: one whose process is dead may say no more of itself.
+fn number_of(point: &Path) -> Option<DeviceNumber> {
+    let mounts = mounts().ok()?;
+    let entry = at(&mounts, point).filter(|entry| entry.is_fuse())?;
+    Some(entry.number)
+}
+
+/// This process and those that ask through it, umount(8) and its helper: they leave with it.
+fn askers() -> Vec<u32> {
+    let (mut askers, mut next) = (
+        vec![std::process::id()],
+        nix::unistd::getppid().as_raw() as u32,
+    );
+    while is_umount(next) && !askers.contains(&next) {
+        askers.push(next);
+        next = parent(next).unwrap_or_default();
     }
-    Ok(())
+    askers
+}
+
+fn is_umount(pid: u32) -> bool {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end() == "umount" || name.starts_with("umount.")
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    line.trim().parse().ok()
+}
+
+/// The serving process writes what is left before it ends.
+struct Waiting<'a> {
+    pid: u32,
+    endpoint: Option<&'a Endpoint>,
+    point: &'a Path,
+    number: Option<DeviceNumber>,
+    force: bool,
+}
+
+impl Waiting<'_> {
+    /// Waits for its end. By force, it is told to end if it writes for long: true. Else it is said once what
+    /// it waits for.
+    fn wait(&self, patience: Duration) -> Result<bool, String> {
+        let (pid, start) = (self.pid, Instant::now());
+        let (mut was_long, mut is_abandoned) = (false, false);
+        while storage::is_running(pid) {
+            if start.elapsed() > patience {
+                return Err(format!("process {pid} still writes; it goes on by itself"));
+            }
+            if start.elapsed() > SILENCE && !was_long {
+                was_long = true;
+                self.check_nobody_keeps_it()?;
+                if !self.force {
+                    self.complain();
+                }
+            }
+            // One that is busy may not have heard it.
+            if was_long && self.force && !is_abandoned {
+                is_abandoned = self.abandon();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(is_abandoned)
+    }
+
+    fn check_nobody_keeps_it(&self) -> Result<(), String> {
+        let mut keepers = self.number.map(elsewhere).unwrap_or_default();
+        keepers.retain(|there| there.is_inside);
+        let Some(keeper) = keepers.first() else {
+            return Ok(());
+        };
+        Err(format!(
+            "{0} is off here, but used in {keeper}, and process {1} serves it there; end what uses \
+             it, or use `glint umount --force {0}`",
+            self.point.display(),
+            self.pid
+        ))
+    }
+
+    fn abandon(&self) -> bool {
+        let asked = self
+            .endpoint
+            .map(|endpoint| endpoint.ask(&Question::Abandon));
+        matches!(asked, Some(Ok(Answer::Done)))
+    }
+
+    fn complain(&self) {
+        let awaited = self.endpoint.map(awaited).unwrap_or_default();
+        complain(format!(
+            "{0} is off, and process {1} still writes what is left{awaited}; `glint umount --force \
+             {0}` ends it at once, and what is left is lost",
+            self.point.display(),
+            self.pid
+        ));
+    }
 }
 
 /// The targets that a mount waits for, for people.
