@@ -4,6 +4,7 @@
 mod anchor;
 pub mod disk;
 pub mod error;
+pub mod extents;
 pub mod fence;
 pub mod kv;
 pub mod objects;

@@ -27,7 +27,8 @@ const PLACES: &[Place] = &[
     place("memory", 1, &[]),
     place("awake", 1, &[]),
     place("handover", 1, &[]),
-    place("storage", 1, &["memory"]),
+    place("allocator", 1, &[]),
+    place("storage", 1, &["memory", "allocator"]),
     place("dlm", 2, &[]),
     place("rpc", 2, &[]),
     // The servers and the client speak only through `wire`.
