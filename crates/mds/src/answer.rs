@@ -93,18 +93,10 @@ impl Mds {
         let mut wait_for = self.shows_undurable(&parked, &ran.result);
         if let Ok(reply) = &mut ran.result {
             let is_held_back = wait_for > self.committed || ran.durable_first;
-            if repeated {
-                // Nobody reads the answer: it takes no locks along.
-            } else if let Request::Update { changes, .. } = &parked.request {
-                // Its client counts on these from the moment at which it sent the request.
-                self.lease_made(call.client, changes, reply);
-            } else if !is_held_back || matches!(parked.request, Request::ReadDir { .. }) {
-                // An answer that is held back takes no locks along: they could be revoked before it
-                // is out. A page does, for without them each of its files is asked for: its reader
-                // leaves out what is withdrawn meanwhile.
-                self.cover(op, call, &parked.request, ran.home, reply);
-            } else if let Some(op) = op {
-                self.locks.announce(op);
+            if !repeated
+                && let Err(failure) = self.give_locks(op, &parked, ran.home, is_held_back, reply)
+            {
+                return self.fail(call, failure, out);
             }
             self.take_over_glimpses(reply, &glimpses);
         }
@@ -262,6 +254,34 @@ impl Mds {
                 node.cover = Cover::None;
             }
         }
+    }
+
+    /// Adds the locks that go along with an answer. Of a replay nobody reads the answer: it takes none.
+    fn give_locks(
+        &mut self,
+        op: Option<OpId>,
+        parked: &Parked,
+        home: Option<base::Fid>,
+        is_held_back: bool,
+        reply: &mut Reply,
+    ) -> Result<(), Failure> {
+        let call = parked.call;
+        match &parked.request {
+            // Its client counts on these from the moment at which it sent the request.
+            Request::Update { changes, .. } => self.lease_made(call.client, changes, reply),
+            // A page takes its locks along, for without them each of its files is asked for: its reader
+            // leaves out what is withdrawn meanwhile. Of another answer that is held back the locks could be
+            // revoked before it is out.
+            Request::ReadDir { .. } => self.cover(op, call, &parked.request, home, reply),
+            _ if is_held_back => {
+                if let Some(op) = op {
+                    self.locks.announce(op);
+                }
+            }
+            Request::TakeLease { dir } => self.answer_lease(op, call.client, *dir, reply)?,
+            request => self.cover(op, call, request, home, reply),
+        }
+        Ok(())
     }
 
     pub(crate) fn cover(

@@ -89,14 +89,6 @@ impl Coverer<'_> {
                 }
                 OpenIntent::Reopen | OpenIntent::ReopenExclusive => {}
             },
-            (Request::TakeLease { dir }, Reply::WriteLease { grant, is_empty }) => {
-                // In another one others may use files, which the lease would not cover.
-                let lease = is_empty.then(|| {
-                    let locks = &mut *self.locks;
-                    locks.try_write_lease(self.op, self.client, *dir)
-                });
-                *grant = lease.flatten().as_ref().map(to_wire);
-            }
             (Request::GetXattrs { fid }, Reply::Xattrs { cover, .. }) => {
                 let grant = self.locks.share(self.op, self.client, *fid, XATTRS);
                 *cover = grant.map(|grant| to_wire(&grant));
@@ -180,7 +172,12 @@ impl Coverer<'_> {
         self.locks
             .readmit(self.op, (self.client, dir.fid), None, Bits::LIST);
         dir.version = self.locks.version();
-        self.locks.lease(self.client, dir.fid).is_some()
+        self.covers_child(dir.fid, child)
+    }
+
+    /// A lease of the client on `dir` covers what is known of `child`.
+    fn covers_child(&mut self, dir: Fid, child: Fid) -> bool {
+        self.locks.lease(self.client, dir).is_some() && !self.stays_withdrawn(dir, child.0)
     }
 
     /// A new file that its maker writes is its own, where it has the directory's lease: a
@@ -200,7 +197,7 @@ impl Coverer<'_> {
         let child = node.as_ref().map_or(0, |node| node.fid.0);
         let keys = [self.hasher.lease_key(name), child];
         let grant = self.lease(dir, ONE_NAME, &keys);
-        let leased = grant.is_some() && self.locks.lease(self.client, dir).is_some();
+        let leased = grant.is_some() && self.covers_child(dir, Fid(child));
         *lease = grant.map_or(Lease::None, |grant| Lease::Held(to_wire(&grant)));
         if let Some(node) = node {
             self.child(node, leased);
@@ -240,7 +237,8 @@ impl Coverer<'_> {
                 entry.node = None;
             }
             if let Some(node) = &mut entry.node {
-                self.child(node, leased && !changes.overlaps(Bits::CHILD));
+                let stays = is_disturbed && self.stays_withdrawn(dir, node.fid.0);
+                self.child(node, leased && !stays && !changes.overlaps(Bits::CHILD));
             }
         }
         let version = self.locks.version();
@@ -336,7 +334,7 @@ impl Coverer<'_> {
             .locks
             .is_changing(self.op, self.client, dir, Some(&[node.fid.0]));
         let at_home = dir != Fid::NONE && self.home == Some(dir);
-        let leased = at_home && !changing && self.locks.lease(self.client, dir).is_some();
+        let leased = at_home && !changing && self.covers_child(dir, node.fid);
         if leased {
             self.readmit(dir, &[node.fid.0]);
         }

@@ -328,7 +328,9 @@ impl Locks {
         used: &[Fid],
     ) -> Option<Grant> {
         if let Some(lock) = self.write_lease(client, dir) {
-            return Some(grant_of(lock, self.table.version()));
+            let mut grant = grant_of(lock, self.table.version());
+            grant.withdrawn.extend(self.table.withdrawn(lock.handle));
+            return Some(grant);
         }
         let is_fought_over = |contention: &Contention| contention.holds(self.now);
         if used.len() > BORN_WITHOUT_MAX

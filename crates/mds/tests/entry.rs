@@ -266,7 +266,6 @@ fn entering(held: &mut Held) -> Vec<(Request, Option<FsError>)> {
         (remove_xattr(file), Some(FsError::NoAttribute)),
         (Request::PathOf { fid: file }, None),
         (Request::PathOf { fid: sub }, None),
-        (Request::TakeLease { dir }, None),
     ];
     by_name.into_iter().chain(by_fid).collect()
 }
@@ -552,6 +551,17 @@ fn readers_and_rare_writers_are_no_contention() {
 }
 
 impl Held {
+    /// A client asks for the write lease: that, and what is outside.
+    fn wish(&mut self, client: ClientId) -> (Option<LockHandle>, Vec<Fid>) {
+        let dir = self.dir;
+        match self.world.call(client, Request::TakeLease { dir }) {
+            Ok(Reply::WriteLease { grant, outside, .. }) => {
+                (grant.map(|grant| grant.handle), outside)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// The visitor gives all its locks back.
     fn leave(&mut self) {
         let visitor = self.visitor;
@@ -610,6 +620,23 @@ fn children_that_others_use_are_not_covered_and_need_no_entry() {
         let asked = held.ask(getattr(file));
         assert_eq!(held.world.poll(asked), None, "it is covered again");
     }
+}
+
+#[test]
+fn a_lease_is_tried_for_and_its_answer_names_what_it_does_not_cover() {
+    let mut held = Held::new();
+    let (holder, visitor, file) = (held.holder, held.visitor, held.file);
+    assert_eq!(held.wish(visitor), (None, Vec::new()));
+    assert_eq!(held.called_back(), [], "it is no reason to call back");
+    held.convert(held.lease);
+    assert_eq!(held.wish(visitor), (None, Vec::new()), "it is read");
+    held.world.open(visitor, file, READ).expect("there");
+    held.leave();
+    held.world.client(holder).manners = Manners::Silent;
+    let (lease, outside) = held.wish(holder);
+    assert!(lease.is_some());
+    assert_eq!(outside, [file]);
+    assert_eq!(held.wish(holder), (lease, outside), "asked once more");
 }
 
 #[test]

@@ -360,7 +360,7 @@ pub enum Request {
         /// The changes, at most `base::limits::UPDATE_CHANGES_MAX`. Their order means nothing.
         changes: Vec<Change>,
     },
-    /// The write lease of a directory, if it is empty and nobody else uses it -> [`Reply::WriteLease`].
+    /// The write lease of a directory, if no other client uses that -> [`Reply::WriteLease`].
     TakeLease {
         /// The directory.
         dir: Fid,
@@ -551,8 +551,10 @@ pub enum Reply {
     },
     /// To [`Request::TakeLease`].
     WriteLease {
-        /// The lock; `None`: others use the directory, it is contended, or it is not empty.
+        /// The lock; `None`: others use the directory, or it is contended.
         grant: Option<Grant>,
+        /// Files in it that other clients use: the lease does not cover these.
+        outside: Vec<Fid>,
         /// There is no name in it.
         is_empty: bool,
     },

@@ -4,8 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
 use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use mounted::Cluster;
@@ -31,6 +32,19 @@ fn make(dir: &Path) {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink("f0", below.join(format!("s{number}"))).unwrap();
     }
+}
+
+/// A directory that was there before: it has so many names.
+fn existing(cluster: &Cluster) -> PathBuf {
+    cluster.set_param(0, "wbc", 0);
+    let dir = cluster.root(0).join("old");
+    fs::create_dir(&dir).unwrap();
+    for number in 0..1000 {
+        std::os::unix::fs::symlink("x", dir.join(format!("old{number}"))).unwrap();
+    }
+    File::open(&dir).unwrap().sync_all().unwrap();
+    cluster.set_param(0, "wbc", 1);
+    dir
 }
 
 fn look(dir: &Path) -> String {
@@ -101,4 +115,56 @@ fn what_comes_and_goes_leaves_nothing() {
         fs::read_dir(cluster.root(1).join("tree")).unwrap().count(),
         1
     );
+}
+
+#[test]
+fn files_are_made_in_a_directory_that_was_there_without_a_request() {
+    let cluster = cluster();
+    let dir = existing(&cluster);
+    let count = cluster.requests(0, "1,000 files more", || {
+        for number in 0..1000 {
+            File::create_new(dir.join(format!("new{number}"))).unwrap();
+        }
+    });
+    assert!(count <= 5, "{count} requests");
+    for there_already in ["old7", "new7"] {
+        let again = File::create_new(dir.join(there_already));
+        assert_eq!(again.unwrap_err().kind(), ErrorKind::AlreadyExists);
+    }
+    let there = cluster.root(1).join("old");
+    assert_eq!(look(&there), look(&dir));
+    assert_eq!(fs::read_dir(&there).unwrap().count(), 2000);
+    // The lease is gone, and both make files.
+    fs::write(there.join("theirs"), "theirs").unwrap();
+    fs::write(dir.join("ours"), "ours").unwrap();
+    assert_eq!(look(&there), look(&dir));
+}
+
+#[test]
+fn a_file_that_another_mount_has_open_stays_outside_the_lease() {
+    let cluster = cluster();
+    let dir = existing(&cluster);
+    let elsewhere = cluster.root(1).join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("file"), b"words").unwrap();
+    let theirs = File::open(elsewhere.join("file")).unwrap();
+    let ours = dir.join("file");
+    fs::rename(cluster.root(0).join("elsewhere/file"), &ours).unwrap();
+    File::create_new(dir.join("first")).unwrap();
+    let made = || {
+        for number in 0..100 {
+            File::create_new(dir.join(format!("new{number}"))).unwrap();
+        }
+    };
+    assert!(cluster.requests(0, "the lease is there", made) <= 5);
+    let mode = || fs::metadata(&ours).unwrap().permissions().mode() & 0o777;
+    for bits in [0o600, 0o640, 0o604] {
+        let permissions = fs::Permissions::from_mode(bits);
+        theirs.set_permissions(permissions).unwrap();
+        assert_eq!(mode(), bits);
+    }
+    assert_eq!(fs::read(&ours).unwrap(), b"words");
+    fs::remove_file(&ours).unwrap();
+    assert_eq!(theirs.metadata().unwrap().len(), 5);
+    assert_eq!(theirs.metadata().unwrap().nlink(), 0);
 }

@@ -48,6 +48,8 @@ pub(crate) struct Directory {
     pub withdrawn: Entries,
     /// Counts losses of the CHILD bit: children covered under an earlier count are not covered.
     child_epoch: u64,
+    /// Children that other clients used when this mount got the write lease, which does not cover them.
+    pub outside: HashSet<Fid>,
     /// Files whose size the MDT did not know when it listed them, though nobody had them to itself:
     /// their OSTs know it. By cookie.
     sizeless: BTreeMap<u64, Fid>,

@@ -4,7 +4,7 @@
 use base::{Fid, FsError, Name, TargetIndex, Timestamp};
 use layout::Layout;
 use wire::attr::inherited;
-use wire::mdt::{Access, Reply, Request};
+use wire::mdt::Access;
 use wire::{Attr, FileKind, SizeState, hash};
 
 use crate::cache::births::{Birth, Standing};
@@ -87,31 +87,6 @@ impl Client {
         Some(fid)
     }
 
-    /// Tries for the write lease of a directory. Without it the MDT is told of each change at once.
-    pub(crate) async fn take_write_lease(&self, dir: Fid) {
-        let mark = self.lock().cache.mark(dir);
-        let reply = self.0.mdt(Request::TakeLease { dir }).await;
-        let Ok(Reply::WriteLease {
-            grant: Some(grant),
-            is_empty,
-        }) = reply
-        else {
-            return;
-        };
-        let mut state = self.lock();
-        let is_kept = state.take_asked(&grant, mark) && state.cache.is_current(mark);
-        if is_kept
-            && is_empty
-            && state
-                .cache
-                .changes_since(mark)
-                .is_some_and(|mut c| c.next().is_none())
-        {
-            let directory = state.cache.inode(dir).directory();
-            directory.extend(0, std::iter::empty(), true);
-        }
-    }
-
     /// The place of a new name in the list of its directory.
     fn cookie_for(&self, state: &State, place: &Place) -> Option<u64> {
         let (first, last) = hash::bucket(self.0.fids.hasher()?.hash(&place.name));
@@ -135,7 +110,7 @@ impl Client {
 }
 
 /// The attributes of a directory whose names may be changed here, all of which are known.
-fn may_change(state: &State, dir: Fid) -> Option<Attr> {
+pub(super) fn may_change(state: &State, dir: Fid) -> Option<Attr> {
     let may = state.locks.is_settled() && state.locks.may_change_names(dir);
     let is_known = || {
         state

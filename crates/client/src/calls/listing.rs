@@ -192,7 +192,8 @@ impl Client {
         let mut state = self.lock();
         let cover = state.take_page_lease(page, mark);
         let lists = cover.as_ref().is_some_and(|cover| cover.list);
-        let attr_covered = lists && state.locks.holds(mark.dir, DIR_ATTR);
+        let has_attr = state.locks.holds(mark.dir, DIR_ATTR);
+        let attr_covered = lists && (has_attr || state.locks.may_change_names(mark.dir));
         state.take_leased_dir(&page.dir, attr_covered);
         // What covers the children is counted there.
         state.cache.inode(mark.dir).directory();

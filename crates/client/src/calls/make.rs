@@ -128,6 +128,11 @@ impl Client {
         if let Some(made) = self.make_here(place, &new, open) {
             return made;
         }
+        if self.wish_write_lease(place.dir).await
+            && let Some(made) = self.make_here(place, &new, open)
+        {
+            return made;
+        }
         let Place { dir, name, .. } = place.clone();
         let (mark, reply) = self.ask_for_node(place, &new, open).await?;
         let NewNode { kind, target, .. } = new;

@@ -2,6 +2,7 @@
 
 pub(crate) mod attributes;
 mod births;
+mod leases;
 mod links;
 pub(crate) mod listing;
 pub(crate) mod lookup;

@@ -138,7 +138,7 @@ impl Client {
     }
 
     /// One name or child of a leased directory is valid no more; the lease stays.
-    async fn withdraw(&self, dir: Fid, bits: Bits, name: Option<Name>, child: Fid) {
+    pub(crate) async fn withdraw(&self, dir: Fid, bits: Bits, name: Option<Name>, child: Fid) {
         let mut forget = Invalidation::default();
         let readers = {
             let mut state = self.lock();

@@ -233,6 +233,16 @@ impl Locks {
         self.granted(grant)
     }
 
+    /// The write lease of a directory came. It does not cover the children in `outside`.
+    pub fn take_write_lease(&mut self, grant: &Grant, outside: &[Fid]) -> bool {
+        if !self.is_settled() {
+            self.refuse(Holder::Mdt, grant.handle);
+            return false;
+        }
+        let withdrawn = outside.iter().map(|child| (child.0, Bits::CHILD));
+        self.granted_without(grant, withdrawn.collect())
+    }
+
     /// A lock came that nobody may count on. Where this process is not settled it may be one that the
     /// process before had, under which its changes are yet to be told: it is given back later. The
     /// server takes back all that it gave before it hears that this process is settled, but none that
@@ -245,6 +255,10 @@ impl Locks {
     }
 
     fn granted(&mut self, grant: &Grant) -> bool {
+        self.granted_without(grant, Vec::new())
+    }
+
+    fn granted_without(&mut self, grant: &Grant, withdrawn: Vec<(u64, Bits)>) -> bool {
         let Some(mode) = Mode::from_index(grant.mode) else {
             return false;
         };
@@ -257,7 +271,7 @@ impl Locks {
             mode,
             cover,
             version,
-            withdrawn: Vec::new(),
+            withdrawn,
         };
         self.step(
             Holder::Mdt,

@@ -9,6 +9,7 @@ pub(crate) mod file_handle;
 pub(crate) mod gathering;
 pub(crate) mod handles;
 pub mod kernel;
+pub(crate) mod lease_wishes;
 pub(crate) mod locks;
 pub mod params;
 pub(crate) mod sequence;

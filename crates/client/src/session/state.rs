@@ -25,6 +25,7 @@ use crate::session::birth_reporter::BirthReporter;
 use crate::session::dir_handle::DirHandle;
 use crate::session::file_handle::FileHandle;
 use crate::session::handles::Handles;
+use crate::session::lease_wishes::LeaseWishes;
 use crate::session::locks::Locks;
 use crate::session::servers::Servers;
 
@@ -47,6 +48,8 @@ pub(crate) struct State {
     pub births: Births,
     /// Who tells the MDT of files that were made here.
     pub birth_reporter: BirthReporter,
+    /// Write leases that are asked for.
+    pub lease_wishes: LeaseWishes,
 }
 
 impl State {
@@ -61,6 +64,7 @@ impl State {
             journal: Journal::default(),
             births: Births::default(),
             birth_reporter: BirthReporter::default(),
+            lease_wishes: LeaseWishes::default(),
         }
     }
 

@@ -177,6 +177,12 @@ impl LockTable {
         self.tidy_lease(handle);
     }
 
+    /// What the lock does not cover: keys, each with its bits.
+    pub fn withdrawn(&self, handle: LockHandle) -> impl Iterator<Item = (u64, Bits)> {
+        let lease = self.leases.get(&handle).into_iter();
+        lease.flat_map(|lease| lease.withdrawn.iter().map(|(key, bits)| (*key, *bits)))
+    }
+
     /// The lock does not cover `bits` of the entry `key`.
     pub fn is_withdrawn(&self, handle: LockHandle, key: u64, bits: Bits) -> bool {
         let lease = self.leases.get(&handle);

@@ -7,9 +7,10 @@ use base::{ClientId, Fid, LockHandle, Name};
 use dlm::{Grant, OpId};
 use storage::KeyRange;
 use wire::FileKind;
-use wire::mdt::{Page, Request};
+use wire::mdt::{Page, Reply, Request};
 
 use super::{Mds, RESTARTS_MAX, gives_way};
+use crate::cover::to_wire;
 use crate::event::Output;
 use crate::keys::{self, Spot, Table};
 use crate::locks::Locks;
@@ -56,6 +57,23 @@ impl Mds {
         }
         let used = self.used_children(client, dir)?;
         Ok(used.and_then(|used| self.locks.try_write_lease_without(op, client, dir, &used)))
+    }
+
+    /// The answer to a client that wants the write lease of a directory.
+    pub(crate) fn answer_lease(
+        &mut self,
+        op: Option<OpId>,
+        client: ClientId,
+        dir: Fid,
+        reply: &mut Reply,
+    ) -> Result<()> {
+        if let Reply::WriteLease { grant, outside, .. } = reply
+            && let Some(lease) = self.try_write_lease(op, client, dir)?
+        {
+            outside.extend(lease.withdrawn.iter().map(|(child, _)| Fid(*child)));
+            *grant = Some(to_wire(&lease));
+        }
+        Ok(())
     }
 
     /// The children of a directory that other clients use. There is no answer where these are not known
@@ -186,7 +204,6 @@ impl Search<'_> {
         match request {
             Request::Create { dir, .. }
             | Request::CreateNameless { dir, .. }
-            | Request::TakeLease { dir }
             | Request::ReadDir { dir, .. } => {
                 self.directory(*dir);
                 Ok(())
@@ -219,7 +236,7 @@ impl Search<'_> {
             Request::LookupParent { dir } => self.parent(*dir),
             Request::PathOf { fid } => self.path(*fid),
             // Of a close the client has the file open, so no write lease covers it. An update has the
-            // leases of its directories itself.
+            // leases of its directories itself. A lease is only tried for.
             Request::Close { .. }
             | Request::AllocSequences
             | Request::Cancel { .. }
@@ -227,6 +244,7 @@ impl Search<'_> {
             | Request::Sync
             | Request::Join { .. }
             | Request::StatFs
+            | Request::TakeLease { .. }
             | Request::Update { .. }
             | Request::Walk { .. } => Ok(()),
         }

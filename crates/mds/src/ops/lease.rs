@@ -16,6 +16,7 @@ impl Op for TakeLease {
         let dir = ctx.txn.live_dir(self.dir)?;
         Ok(Reply::WriteLease {
             grant: None,
+            outside: Vec::new(),
             is_empty: dir.entries == 0,
         })
     }

@@ -128,6 +128,13 @@ impl State {
             }
             _ => None,
         };
+        if child_epoch.is_some() {
+            self.cache.inode(dir).directory().outside.remove(&node.fid);
+        }
+        // Of its names more is known here.
+        if is_directory && self.births.are_in(node.fid) && self.attr_valid(node.fid) {
+            return;
+        }
         let inode = self.cache.inode(node.fid);
         if dir != Fid::NONE && dir != node.fid {
             inode.seen_in(dir);
@@ -202,8 +209,9 @@ impl State {
     pub fn take_dir(&mut self, dir: &DirState, mark: Mark) -> bool {
         // Version zero: others are changing the directory too, nothing here covers it.
         let current = self.cache.is_current(mark) && dir.version != 0;
+        let is_all = current && !self.births.are_in(dir.fid);
         let attrs = &mut self.cache.inode(dir.fid).attrs;
-        if attrs.take(dir.attr.clone()) && !current {
+        if attrs.take(dir.attr.clone()) && !is_all {
             attrs.cover_lost();
         }
         // What no lease covers is not to be kept: a lease that comes later would not make it true.
@@ -216,6 +224,10 @@ impl State {
             true => Covered::Own,
             false => Covered::No,
         };
+        // Of its names more is known here.
+        if self.births.are_in(dir.fid) && self.attr_valid(dir.fid) {
+            return;
+        }
         let inode = self.cache.inode(dir.fid);
         inode.attrs.take_covered(dir.attr.clone(), covered);
     }

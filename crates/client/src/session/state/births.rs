@@ -2,6 +2,7 @@
 
 use base::{Fid, Timestamp};
 use dlm::Bits;
+use wire::attr::Grant;
 use wire::mdt::SetAttr;
 use wire::{Attr, FileKind};
 
@@ -9,8 +10,10 @@ use super::State;
 use crate::cache::births::Birth;
 use crate::cache::bits::EXCLUSIVE;
 use crate::cache::cached_attr::Covered;
+use crate::cache::holder::Holder;
 use crate::cache::listed::Listed;
 use crate::cache::local_changes::NameChange;
+use crate::cache::stamps::Mark;
 use crate::session::locks::WRITE_LEASE;
 
 /// A file that is made here.
@@ -72,6 +75,20 @@ impl State {
         dir.attrs.names_changed_here(links, now);
         self.cache.inode(fid).attrs.removed_here();
         self.drop_if_idle(fid);
+    }
+
+    /// The write lease of the mark's directory came, and what it does not cover. False: it does not count.
+    pub fn take_write_lease(&mut self, grant: &Grant, outside: &[Fid], mark: Mark) -> bool {
+        if !self.servers.is_of_this_boot(mark) {
+            self.locks.refuse(Holder::Mdt, grant.handle);
+            return false;
+        }
+        let is_kept = self.locks.take_write_lease(grant, outside);
+        if is_kept {
+            let directory = self.cache.inode(mark.dir).directory();
+            directory.outside = outside.iter().copied().collect();
+        }
+        is_kept
     }
 
     /// This mount's own locks on the file have ended: those of the MDT cover it now, or nothing does.
