@@ -4,14 +4,16 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use mounted::Cluster;
 
 const FILES: usize = 300;
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Two mounts; the first makes files by itself, and tells of them when it must.
 fn cluster() -> Cluster {
@@ -93,6 +95,91 @@ fn a_new_tree_is_made_without_a_request_and_seen_by_all() {
     (0..2).for_each(|mount| cluster.unmount(mount));
     cluster.stop_server();
     assert_eq!(cluster.fsck(), None);
+}
+
+/// What a large tree may take on a busy machine.
+const MAKING: Duration = Duration::from_secs(240);
+/// So many directories, and so many files in each.
+const MANY: (usize, usize) = (200, 100);
+
+/// A large tree that nobody has heard of, but for its top.
+fn large_tree(cluster: &Cluster) -> PathBuf {
+    let dir = cluster.root(0).join("tree");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("first"), "so that there are ids").unwrap();
+    File::open(dir.join("first")).unwrap().sync_all().unwrap();
+    cluster.timed_for(MAKING, "a large tree is made", || {
+        for number in 0..MANY.0 {
+            let below = dir.join(format!("d{number}"));
+            fs::create_dir(&below).unwrap();
+            for number in 0..MANY.1 {
+                File::create(below.join(format!("f{number}"))).unwrap();
+            }
+        }
+    });
+    dir
+}
+
+/// The changes that the first mount has sent in sets, and the sets.
+fn reported(cluster: &Cluster) -> (u64, u64) {
+    let stats = cluster.stats(0);
+    let of = |value: &serde_json::Value| value.as_u64().unwrap_or(0);
+    (
+        of(&stats["update_changes"]),
+        of(&stats["requests"]["update"]),
+    )
+}
+
+#[test]
+fn fsync_reports_a_file_and_what_leads_to_it_and_nothing_beside_it() {
+    let mut cluster = Cluster::that_evicts_after(TIMEOUT, 2);
+    cluster.set_param(0, "wbc", 1);
+    cluster.set_param(0, "writeback_age_ms", 600_000);
+    let dir = large_tree(&cluster);
+    let below = dir.join("d7/deep/deeper");
+    fs::create_dir_all(&below).unwrap();
+    let mut file = File::create(below.join("file")).unwrap();
+    file.write_all(b"words").unwrap();
+    let before = reported(&cluster);
+    let frames = cluster.requests(0, "fsync of one file", || file.sync_all().unwrap());
+    let after = reported(&cluster);
+    assert_eq!(after.0 - before.0, 4, "the file and three directories");
+    assert!(frames <= 4, "{frames} frames");
+    // Of a directory what is in it goes, and nothing below that.
+    let frames = cluster.requests(0, "fsync of a directory", || {
+        File::open(&dir).unwrap().sync_all().unwrap();
+    });
+    assert_eq!(reported(&cluster).0 - after.0, MANY.0 as u64 - 1);
+    assert!(frames <= 3, "{frames} frames");
+    drop(file);
+    cluster.kill_mount(0);
+    let there = cluster.root(1).join("tree");
+    cluster.timed("the other mount looks", || {
+        assert_eq!(fs::read_dir(&there).unwrap().count(), MANY.0 + 1);
+        let file = there.join("d7/deep/deeper/file");
+        assert_eq!(fs::read(file).unwrap(), b"words");
+        assert_eq!(fs::read_dir(there.join("d7")).unwrap().count(), 1);
+    });
+}
+
+#[test]
+fn a_visitor_waits_for_the_entries_of_one_directory() {
+    let cluster = cluster();
+    let dir = large_tree(&cluster);
+    let there = cluster.root(1).join("tree");
+    let steps = [
+        (there.clone(), MANY.0 + 1, MANY.0),
+        (there.join("d5"), MANY.1, MANY.1),
+    ];
+    for (dir, names, most) in steps {
+        let before = reported(&cluster);
+        let count = cluster.timed("a first look", || fs::read_dir(dir).unwrap().count());
+        let after = reported(&cluster);
+        assert_eq!(count, names);
+        assert_eq!(after.0 - before.0, most as u64);
+        assert!(after.1 - before.1 <= 1, "{} sets", after.1 - before.1);
+    }
+    assert_eq!(fs::read_dir(dir.join("d5")).unwrap().count(), MANY.1);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Files that were made here and that the MDT does not know yet (ADR 19). They are in the order in which they
 //! were made, so a directory comes before what is in it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use base::{Fid, Name, Tick};
 
@@ -39,14 +39,25 @@ impl Birth {
     }
 }
 
+/// Which of them somebody needs reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// The file, what was made in it, and the directories above it.
+    Of(Fid),
+    /// Those up to that number; see [`Births::newest`].
+    Until(u64),
+    /// Those made at that time or before.
+    MadeBy(Tick),
+}
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Births {
     by_fid: HashMap<Fid, (u64, Birth)>,
     /// In the order in which they were made; from one to the next the number grows.
     order: BTreeMap<u64, Fid>,
-    /// How many each directory has.
-    in_dir: HashMap<Fid, usize>,
+    /// The numbers of those in each directory.
+    in_dir: HashMap<Fid, BTreeSet<u64>>,
     last: u64,
 }
 
@@ -54,7 +65,7 @@ impl Births {
     /// `fid` is made.
     pub fn add(&mut self, fid: Fid, birth: Birth) {
         self.last += 1;
-        *self.in_dir.entry(birth.dir).or_default() += 1;
+        self.in_dir.entry(birth.dir).or_default().insert(self.last);
         self.by_fid.insert(fid, (self.last, birth));
         self.order.insert(self.last, fid);
     }
@@ -63,13 +74,17 @@ impl Births {
     pub fn end(&mut self, fid: Fid) -> Option<Birth> {
         let (number, birth) = self.by_fid.remove(&fid)?;
         self.order.remove(&number);
-        if let Some(count) = self.in_dir.get_mut(&birth.dir) {
-            *count -= 1;
-            if *count == 0 {
-                self.in_dir.remove(&birth.dir);
+        self.leave(birth.dir, number);
+        Some(birth)
+    }
+
+    fn leave(&mut self, dir: Fid, number: u64) {
+        if let Some(inside) = self.in_dir.get_mut(&dir) {
+            inside.remove(&number);
+            if inside.is_empty() {
+                self.in_dir.remove(&dir);
             }
         }
-        Some(birth)
     }
 
     /// What there is to tell of `fid`.
@@ -92,11 +107,12 @@ impl Births {
         self.in_dir.contains_key(&dir)
     }
 
-    /// What that is.
+    /// What that is, in the order in which it was made.
     pub fn in_directory(&self, dir: Fid) -> Vec<Fid> {
-        let births = self.by_fid.iter();
-        let inside = births.filter(|(_, (_, birth))| birth.dir == dir);
-        inside.map(|(fid, _)| *fid).collect()
+        let numbers = self.in_dir.get(&dir).into_iter().flatten();
+        numbers
+            .filter_map(|number| self.order.get(number).copied())
+            .collect()
     }
 
     /// How many there are.
@@ -122,29 +138,88 @@ impl Births {
         self.get(*fid).map(|birth| birth.since)
     }
 
-    /// The first `max` that nobody has heard of, which are on their way from now on.
-    pub fn send(&mut self, max: usize) -> Vec<Fid> {
-        let mut sent = Vec::new();
-        for fid in self.order.values() {
-            if sent.len() >= max {
-                break;
-            }
-            if let Some((_, birth)) = self.by_fid.get_mut(fid)
-                && birth.standing == Standing::Unreported
-            {
-                birth.standing = Standing::OnItsWay;
-                sent.push(*fid);
+    /// Nothing of what is wished for is left.
+    pub fn have_no(&self, wish: Wish) -> bool {
+        match wish {
+            Wish::Of(fid) => !self.concern(fid),
+            Wish::Until(number) => self.are_reported_until(number),
+            Wish::MadeBy(then) => self.oldest().is_none_or(|oldest| oldest > then),
+        }
+    }
+
+    /// About `max` that nobody has heard of, which are on their way from now on. Each comes after the
+    /// directories above it. As long as somebody wishes for single files, the others wait.
+    pub fn send(&mut self, wishes: &[Wish], max: usize) -> Vec<Fid> {
+        let is_single = |wish: &&Wish| matches!(wish, Wish::Of(_));
+        let mut sending = Sending::default();
+        for wish in wishes.iter().filter(is_single) {
+            self.choose(*wish, max, &mut sending);
+        }
+        if sending.chosen.is_empty() {
+            for wish in wishes {
+                self.choose(*wish, max, &mut sending);
             }
         }
-        sent
+        for fid in &sending.chosen {
+            self.set_standing(*fid, Standing::OnItsWay);
+        }
+        sending.chosen
+    }
+
+    fn choose(&self, wish: Wish, max: usize, sending: &mut Sending) {
+        let is_due = |number: u64, fid: Fid| match wish {
+            Wish::Of(_) => true,
+            Wish::Until(last) => number <= last,
+            Wish::MadeBy(then) => self.get(fid).is_some_and(|birth| birth.since <= then),
+        };
+        if let Wish::Of(fid) = wish {
+            self.choose_with_directories(fid, sending);
+            for inside in self.in_directory(fid) {
+                if sending.chosen.len() >= max {
+                    return;
+                }
+                self.choose_with_directories(inside, sending);
+            }
+            return;
+        }
+        for (number, fid) in &self.order {
+            if sending.chosen.len() >= max || !is_due(*number, *fid) {
+                return;
+            }
+            self.choose_with_directories(*fid, sending);
+        }
+    }
+
+    /// The file, after all above it that are not known.
+    fn choose_with_directories(&self, fid: Fid, sending: &mut Sending) {
+        let (mut chain, mut at) = (Vec::new(), fid);
+        while let Some(birth) = self.get(at)
+            && birth.standing == Standing::Unreported
+            && sending.seen.insert(at)
+        {
+            chain.push(at);
+            at = birth.dir;
+        }
+        sending.chosen.extend(chain.into_iter().rev());
+    }
+
+    fn set_standing(&mut self, fid: Fid, standing: Standing) {
+        if let Some((_, birth)) = self.by_fid.get_mut(&fid) {
+            birth.standing = standing;
+        }
     }
 
     /// It did not arrive, and is to be sent again.
     pub fn send_again(&mut self, fid: Fid) {
-        if let Some((_, birth)) = self.by_fid.get_mut(&fid) {
-            birth.standing = Standing::Unreported;
-        }
+        self.set_standing(fid, Standing::Unreported);
     }
+}
+
+/// What a message is to have.
+#[derive(Default)]
+struct Sending {
+    chosen: Vec<Fid>,
+    seen: HashSet<Fid>,
 }
 
 #[cfg(test)]
@@ -157,21 +232,71 @@ mod tests {
         Birth::new(dir, Name::new(name.as_bytes()).expect("good"), Tick(since))
     }
 
+    const ALL: &[Wish] = &[Wish::Until(u64::MAX)];
+
     #[test]
     fn what_was_made_first_is_sent_first_and_once() {
         let mut births = Births::default();
         births.add(Fid(9), birth(DIR, "d", 1));
         births.add(Fid(8), birth(Fid(9), "f", 2));
-        assert_eq!(births.send(1), [Fid(9)]);
-        assert_eq!(births.send(9), [Fid(8)]);
-        assert_eq!(births.send(9), []);
+        assert_eq!(births.send(ALL, 1), [Fid(9)]);
+        assert_eq!(births.send(ALL, 9), [Fid(8)]);
+        assert_eq!(births.send(ALL, 9), []);
         births.send_again(Fid(8));
-        assert_eq!(births.send(9), [Fid(8)]);
+        assert_eq!(births.send(ALL, 9), [Fid(8)]);
         let last = births.newest();
         births.end(Fid(9));
         assert!(!births.are_reported_until(last) && births.oldest() == Some(Tick(2)));
         births.end(Fid(8));
         assert!(births.are_reported_until(last) && births.len() == 0);
+    }
+
+    /// Two directories, one in the other, and three files: two in the inner one.
+    fn tree() -> Births {
+        let mut births = Births::default();
+        for (fid, dir, name) in [
+            (Fid(10), DIR, "outer"),
+            (Fid(11), DIR, "beside"),
+            (Fid(12), Fid(10), "inner"),
+            (Fid(13), Fid(12), "a"),
+            (Fid(14), Fid(12), "b"),
+        ] {
+            births.add(fid, birth(dir, name, fid.0));
+        }
+        births
+    }
+
+    #[test]
+    fn a_file_goes_with_all_above_it_and_nothing_beside_it() {
+        let mut births = tree();
+        assert_eq!(
+            births.send(&[Wish::Of(Fid(14))], 9),
+            [Fid(10), Fid(12), Fid(14)]
+        );
+        [10, 12, 14].map(|fid| births.end(Fid(fid)));
+        assert!(births.have_no(Wish::Of(Fid(14))) && !births.have_no(Wish::Of(Fid(12))));
+    }
+
+    #[test]
+    fn a_directory_goes_with_what_is_in_it_and_not_with_what_is_below_that() {
+        let mut births = tree();
+        assert_eq!(births.send(&[Wish::Of(DIR)], 9), [Fid(10), Fid(11)]);
+        [10, 11].map(|fid| births.end(Fid(fid)));
+        assert!(births.have_no(Wish::Of(DIR)) && births.have_no(Wish::Of(Fid(11))));
+        assert_eq!(
+            births.send(&[Wish::Of(Fid(12))], 9),
+            [Fid(12), Fid(13), Fid(14)]
+        );
+    }
+
+    #[test]
+    fn single_files_go_before_what_is_old() {
+        let mut births = tree();
+        let wishes = [Wish::MadeBy(Tick(13)), Wish::Of(Fid(11))];
+        assert_eq!(births.send(&wishes, 9), [Fid(11)]);
+        assert_eq!(births.send(&wishes, 9), [Fid(10), Fid(12), Fid(13)]);
+        assert!(births.have_no(Wish::MadeBy(Tick(9))));
+        assert!(!births.have_no(Wish::MadeBy(Tick(10))));
     }
 
     #[test]

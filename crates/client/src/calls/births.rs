@@ -14,8 +14,8 @@ use crate::session::state::births::NewFile;
 
 /// Beyond so many files that the MDT does not know, it is asked.
 const UNBORN_MAX: usize = 1 << 16;
-/// So many are sent at once, however new they are.
-const MANY: usize = 2048;
+/// Where there are so many they are sent, however new they are.
+const MANY: usize = UNBORN_MAX / 2;
 /// What a directory without entries takes, as the MDT counts it.
 const DIRECTORY_BYTES: u64 = 4096;
 

@@ -523,9 +523,9 @@ impl Client {
         self.sync_names().await
     }
 
-    /// Everything done in the directory is durable when this returns.
-    pub async fn fsyncdir(&self) -> Result<(), FsError> {
-        self.report_all_births().await;
+    /// Everything done in the directory, and its own name and attributes, are durable when this returns.
+    pub async fn fsyncdir(&self, dir: Fid) -> Result<(), FsError> {
+        self.report_births_of(dir).await;
         self.sync_names().await
     }
 
@@ -551,7 +551,7 @@ impl Client {
 
     /// What this mount has changed at the MDT, and was answered, is durable when this returns. What
     /// others changed was so before it could be seen here.
-    async fn sync_names(&self) -> Result<(), FsError> {
+    pub(crate) async fn sync_names(&self) -> Result<(), FsError> {
         match self.0.cluster.mdt.kept() {
             (0, _) => Ok(()),
             _ => self.sync_mdt().await,

@@ -62,7 +62,7 @@ impl Client {
 
     /// Gives up some or all bits of a lock on attributes, or of a lease.
     async fn revoke_bits(&self, handle: LockHandle, fid: Fid, bits: Bits) {
-        self.report_births_in(fid).await;
+        self.report_births_of(fid).await;
         let (forget, readers, open) = {
             let mut state = self.lock();
             state.cache.withdraw();

@@ -327,7 +327,7 @@ impl Client {
         loop {
             self.close_all().await;
             let Some(wait) = self.close_under_way() else {
-                return self.fsyncdir().await;
+                return self.sync_names().await;
             };
             wait.await;
         }

@@ -1,22 +1,32 @@
 //! The reporting of births to the MDT: one task at a time does it.
 
+use crate::cache::births::Wish;
 use crate::executor::{Oneshot, WaitList};
 
-/// Whether a task reports, and the tasks that wait for it.
+/// Whether a task reports, the tasks that wait for it, and what they wait for.
 #[derive(Default)]
 pub(crate) struct BirthReporter {
     is_reporting: bool,
     waiting: WaitList,
+    wishes: Vec<Wish>,
 }
 
 impl BirthReporter {
     /// `None`: the caller reports, and then calls [`BirthReporter::end`]. Else it resolves when another task
     /// has reported some births.
-    pub fn begin(&mut self) -> Option<Oneshot<()>> {
+    pub fn begin(&mut self, wish: Wish) -> Option<Oneshot<()>> {
+        if !self.wishes.contains(&wish) {
+            self.wishes.push(wish);
+        }
         match std::mem::replace(&mut self.is_reporting, true) {
             true => Some(self.waiting.wait()),
             false => None,
         }
+    }
+
+    /// What the next message is to have. A task whose wish it does not fulfil wishes anew.
+    pub fn take_wishes(&mut self) -> Vec<Wish> {
+        std::mem::take(&mut self.wishes)
     }
 
     /// A task reports.

@@ -150,6 +150,8 @@ counters! {
     statahead_agl_hit,
     /// statahead: of these not told, since somebody writes to them.
     statahead_agl_refused,
+    /// Changes sent to the MDT in sets (wbc).
+    update_changes,
     /// Server restarts and evictions seen.
     recoveries,
 }

@@ -1,6 +1,7 @@
 //! The MDT is told of files that were made here: parents before children, many in a message (ADR 19).
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use base::limits::UPDATE_CHANGES_MAX;
@@ -10,7 +11,7 @@ use wire::FileKind;
 use wire::mdt::{Access, NewFile, Reply, Request};
 use wire::update::{Change, LeasedDir, MadeFile, Times, Told, UpdateNote};
 
-use crate::cache::births::Birth;
+use crate::cache::births::{Birth, Wish};
 use crate::cache::cached_attr::Covered;
 use crate::cache::listed::Listed;
 use crate::cache::local_changes::NameChange;
@@ -37,55 +38,58 @@ struct Notes(Vec<Told>);
 impl Client {
     /// The MDT knows what the request is about.
     pub(crate) async fn report_births_first(&self, fids: &[Fid]) {
-        let concerned = |state: &State| {
-            let births = &state.births;
-            births.len() > 0 && fids.iter().any(|fid| births.concern(*fid))
-        };
-        if concerned(&self.lock()) {
-            self.report_births_until(|state| !concerned(state)).await;
+        if self.lock().births.len() == 0 {
+            return;
         }
+        for fid in fids {
+            self.report_births_of(*fid).await;
+        }
+    }
+
+    /// The MDT knows the file, the directories above it, and what was made in it.
+    pub(crate) async fn report_births_of(&self, fid: Fid) {
+        self.report_births(Wish::Of(fid)).await;
     }
 
     /// The MDT knows all files that have been made here.
     pub(crate) async fn report_all_births(&self) {
         let newest = self.lock().births.newest();
-        self.report_births_until(|state| state.births.are_reported_until(newest))
-            .await;
+        self.report_births(Wish::Until(newest)).await;
     }
 
-    /// The MDT knows all that has been made in `dir`, in which nothing more is made meanwhile.
-    pub(crate) async fn report_births_in(&self, dir: Fid) {
-        self.report_births_until(|state| !state.births.are_in(dir))
-            .await;
-    }
-
-    /// Tells, without waiting for it, unless somebody does.
+    /// Tells all, without waiting for it, unless somebody does.
     pub(crate) fn start_reporting_births(&self) {
-        if self.lock().birth_reporter.is_reporting() {
-            return;
-        }
-        let client = self.clone();
-        spawn(async move { client.report_all_births().await });
+        let newest = self.lock().births.newest();
+        self.start_reporting(Wish::Until(newest));
     }
 
     /// Tells what has been here for long enough.
     pub(crate) fn report_aged_births(&self) {
         let age = Duration::from_millis(self.0.params.writeback_age_ms());
-        let now = self.0.clock.tick();
-        let oldest = self.lock().births.oldest();
-        if oldest.is_some_and(|oldest| now.since(oldest) >= age) {
-            self.start_reporting_births();
+        if let Some(then) = self.0.clock.tick().before(age) {
+            self.start_reporting(Wish::MadeBy(then));
         }
     }
 
-    async fn report_births_until(&self, is_told: impl Fn(&State) -> bool) {
+    fn start_reporting(&self, wish: Wish) {
+        let is_needless = {
+            let state = self.lock();
+            state.birth_reporter.is_reporting() || state.births.have_no(wish)
+        };
+        if !is_needless {
+            let client = self.clone();
+            spawn(async move { client.report_births(wish).await });
+        }
+    }
+
+    async fn report_births(&self, wish: Wish) {
         loop {
             let wait = {
                 let mut state = self.lock();
-                if is_told(&state) {
+                if state.births.have_no(wish) {
                     return;
                 }
-                state.birth_reporter.begin()
+                state.birth_reporter.begin(wish)
             };
             match wait {
                 Some(wait) => drop(wait.await),
@@ -101,9 +105,13 @@ impl Client {
     async fn report_some_births(&self) {
         let sets = {
             let mut state = self.lock();
-            let fids = state.births.send(FRAME_BIRTHS_MAX);
+            let wishes = state.birth_reporter.take_wishes();
+            let fids = state.births.send(&wishes, FRAME_BIRTHS_MAX);
             sets_of(&mut state, &fids)
         };
+        let changes = sets.iter().map(|set| set.changes.len() as u64).sum();
+        let counter = &self.0.stats.update_changes;
+        counter.fetch_add(changes, Ordering::Relaxed);
         let requests = sets.iter().map(Set::request).collect();
         let shared = &self.0;
         let sent = shared

@@ -112,7 +112,7 @@ fn dispatch_open(asked: Asked, fid: Fid, request: &Request<'_>) {
             asked.done(Ok(()));
         }
         Op::Fsync { handle, .. } => fsync(asked, HandleId(handle)),
-        Op::Fsyncdir { .. } => fsyncdir(asked),
+        Op::Fsyncdir { .. } => fsyncdir(asked, fid),
         Op::Opendir { .. } => listing::opendir(asked, fid),
         Op::Readdir {
             handle,
@@ -560,9 +560,9 @@ fn fsync(asked: Asked, handle: HandleId) {
     asked.run(async move { answer.done(client.fsync(handle).await) });
 }
 
-fn fsyncdir(asked: Asked) {
+fn fsyncdir(asked: Asked, dir: Fid) {
     let (client, answer) = (asked.client(), asked.clone());
-    asked.run(async move { answer.done(client.fsyncdir().await) });
+    asked.run(async move { answer.done(client.fsyncdir(dir).await) });
 }
 
 fn sync(asked: Asked) {

@@ -193,7 +193,7 @@ impl Program {
                     .await?;
                 match is_lazy {
                     true => Ok(()),
-                    false => client.fsyncdir().await,
+                    false => client.fsyncdir(goal.dir).await,
                 }
             })
         };

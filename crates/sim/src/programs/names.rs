@@ -196,10 +196,10 @@ impl Program {
         block_on(found).map(Seen::File)
     }
 
-    /// Of a directory, which makes durable all that was done before on the MDT.
+    /// Of a directory, which makes durable all that was reported to the MDT before.
     pub(super) fn sync_names(&self) -> Result<Seen, FsError> {
         let client = self.client.clone();
-        block_on(async move { client.fsyncdir().await }).map(|()| Seen::Done)
+        block_on(async move { client.fsyncdir(Fid::ROOT).await }).map(|()| Seen::Done)
     }
 
     pub(super) fn list(&self, dir: u8) -> Result<Seen, FsError> {
