@@ -16,6 +16,7 @@ pub mod ost;
 pub mod page;
 pub mod shape;
 pub mod update;
+pub mod xattr;
 
 pub use attr::{Attr, Cover, DirState, FileKind, Grant, Node, SizeState};
 pub use codec::{DecodeError, UNCHANGED, decode, encode, status_from, status_of};

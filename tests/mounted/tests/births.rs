@@ -11,6 +11,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use mounted::Cluster;
+use rustix::fs::{CWD, RenameFlags, XattrFlags, getxattr, removexattr, setxattr};
+use rustix::io::Errno;
 
 const FILES: usize = 300;
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -254,4 +256,180 @@ fn a_file_that_another_mount_has_open_stays_outside_the_lease() {
     fs::remove_file(&ours).unwrap();
     assert_eq!(theirs.metadata().unwrap().len(), 5);
     assert_eq!(theirs.metadata().unwrap().nlink(), 0);
+}
+
+/// What programs do with names in a tree that they have just made.
+const NAMES: &str = "
+set -e
+mkdir -p src/deep empty
+for i in $(seq 40); do echo words $i > src/f$i; done
+mv src/f1 src/g1
+mv src/f2 src/deep/f2
+mv -f src/f3 src/g1
+mv src/deep moved
+mv -T moved empty
+ln src/f4 src/g4
+ln src/f4 empty/f4
+rm src/f4
+cp -al src links
+rsync -a src/ synced
+rm links/f9 links/f10
+mv -n src/f5 src/f6 2> /dev/null || true
+";
+
+fn run(dir: &Path, script: &str) {
+    let output = Command::new("sh")
+        .args(["-c", script])
+        .current_dir(dir)
+        .output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// A new tree of the first mount, of which the MDT has heard, and ids for files in it.
+fn new_tree(cluster: &Cluster) -> PathBuf {
+    let dir = cluster.root(0).join("tree");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("first"), "so that there are ids").unwrap();
+    dir
+}
+
+/// What the first mount has sent so far, by kind.
+fn sent(cluster: &Cluster) -> serde_json::Value {
+    let mut requests = cluster.stats(0)["requests"].clone();
+    let kinds = requests.as_object_mut().unwrap();
+    ["cancel", "statfs", "ost_statfs"].map(|kind| kinds.remove(kind));
+    requests
+}
+
+fn is_at_rest(cluster: &mut Cluster) {
+    (0..2).for_each(|mount| cluster.unmount(mount));
+    cluster.stop_server();
+    assert_eq!(cluster.fsck(), None);
+}
+
+/// Names, kinds, modes, link counts and bytes, but not the sizes of directories.
+fn look_at_names(dir: &Path) -> String {
+    let script = "find . -printf '%p %y %m %n %l\n' | sort; find . -type f | sort | xargs cat";
+    let mut command = Command::new("sh");
+    let output = command.args(["-c", script]).current_dir(dir).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn names_in_a_new_tree_move_and_multiply_without_a_request() {
+    let mut cluster = cluster();
+    let dir = new_tree(&cluster);
+    let before = sent(&cluster);
+    cluster.timed("names change", || run(&dir, NAMES));
+    assert_eq!(sent(&cluster), before);
+    let local = cluster.local().join("tree");
+    fs::create_dir_all(&local).unwrap();
+    fs::write(local.join("first"), "so that there are ids").unwrap();
+    run(&local, NAMES);
+    let expected = look_at_names(&local);
+    assert_eq!(look_at_names(&dir), expected);
+    let there = cluster.root(1).join("tree");
+    let seen = cluster.timed("the other mount looks", || look_at_names(&there));
+    assert_eq!(seen, expected);
+    assert_eq!(look_at_names(&dir), expected);
+    is_at_rest(&mut cluster);
+}
+
+#[test]
+fn names_are_swapped_or_left_as_they_are_without_a_request() {
+    let mut cluster = cluster();
+    let dir = new_tree(&cluster);
+    let before = sent(&cluster);
+    let at = |name: &str| dir.join(name);
+    let rename =
+        |from: &str, to: &str, flags| rustix::fs::renameat_with(CWD, at(from), CWD, at(to), flags);
+    fs::create_dir_all(at("a/inner")).unwrap();
+    fs::create_dir(at("b")).unwrap();
+    fs::write(at("a/file"), "of a").unwrap();
+    fs::write(at("b/file"), "of b").unwrap();
+    rename("a/file", "b/file", RenameFlags::EXCHANGE).unwrap();
+    rename("a/inner", "b/file", RenameFlags::EXCHANGE).unwrap();
+    let taken = rename("a/file", "b/file", RenameFlags::NOREPLACE);
+    assert_eq!(taken, Err(Errno::EXIST));
+    let none = rename("a/file", "b/none", RenameFlags::EXCHANGE);
+    assert_eq!(none, Err(Errno::NOENT));
+    rename("a/file", "a/moved", RenameFlags::NOREPLACE).unwrap();
+    rename("a", "b/file/a", RenameFlags::empty()).unwrap();
+    assert_eq!(sent(&cluster), before);
+    let full = rename("b/file", "b", RenameFlags::empty());
+    assert_eq!(full, Err(Errno::NOTEMPTY));
+    let seen = |root: &Path| {
+        let root = root.join("tree");
+        assert_eq!(fs::read(root.join("b/file/a/moved")).unwrap(), b"of b");
+        assert_eq!(fs::read(root.join("b/file/a/inner")).unwrap(), b"of a");
+        assert_eq!(fs::read_dir(root.join("b")).unwrap().count(), 1);
+        assert_eq!(fs::metadata(root.join("b")).unwrap().nlink(), 3);
+        assert_eq!(fs::metadata(root.join("b/file/a")).unwrap().nlink(), 2);
+    };
+    (0..2).for_each(|mount| seen(cluster.root(mount)));
+    is_at_rest(&mut cluster);
+}
+
+#[test]
+fn extended_attributes_of_new_files_cost_nothing_until_they_are_reported() {
+    let mut cluster = cluster();
+    let dir = new_tree(&cluster);
+    let before = sent(&cluster);
+    let (file, inner) = (dir.join("file"), dir.join("inner"));
+    fs::write(&file, "words").unwrap();
+    fs::create_dir(&inner).unwrap();
+    for path in [&file, &inner] {
+        setxattr(path, "user.one", b"1", XattrFlags::empty()).unwrap();
+        setxattr(path, "user.two", b"2", XattrFlags::CREATE).unwrap();
+        let again = setxattr(path, "user.two", b"3", XattrFlags::CREATE);
+        assert_eq!(again, Err(Errno::EXIST));
+        setxattr(path, "user.two", b"4", XattrFlags::REPLACE).unwrap();
+        removexattr(path, "user.one").unwrap();
+        assert_eq!(removexattr(path, "user.one"), Err(Errno::NODATA));
+    }
+    let value = |path: &Path| {
+        let mut value = [0; 9];
+        let len = getxattr(path, "user.two", &mut value[..]).unwrap();
+        value[..len].to_vec()
+    };
+    assert_eq!(value(&file), b"4");
+    assert_eq!(sent(&cluster), before);
+    let there = cluster.root(1).join("tree");
+    for root in [&there, &dir] {
+        assert_eq!(value(&root.join("file")), b"4");
+        assert_eq!(value(&root.join("inner")), b"4");
+        let gone = getxattr(root.join("file"), "user.one", &mut [0; 9][..]);
+        assert_eq!(gone, Err(Errno::NODATA));
+    }
+    is_at_rest(&mut cluster);
+}
+
+/// Linked objects, renamed references and a lock file for each: git does all that.
+#[test]
+fn a_repository_is_made_without_a_request() {
+    let mut cluster = cluster();
+    let dir = new_tree(&cluster);
+    let script = "
+set -e
+git init -q -b main repo
+cd repo
+git config user.name me
+git config user.email me@example.org
+for i in $(seq 50); do mkdir -p dir$((i % 7)); echo content $i > dir$((i % 7))/file$i; done
+git add .
+git commit -q -m first
+";
+    let before = sent(&cluster);
+    cluster.timed("a repository is made", || run(&dir, script));
+    let after = sent(&cluster);
+    println!("before {before}, after {after}");
+    assert_eq!(after, before);
+    let there = cluster.root(1).join("tree");
+    cluster.timed("the other mount checks it", || {
+        run(&there, "git -c safe.directory='*' -C repo fsck --full");
+    });
+    is_at_rest(&mut cluster);
 }

@@ -3,7 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use base::limits::UPDATE_DIRS_MAX;
 use base::{Fid, Name, Tick};
+
+/// A file with more names is made known first.
+const NAMES_MAX: usize = 64;
 
 /// How one of them stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,10 +21,12 @@ pub(crate) enum Standing {
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Birth {
-    /// The directory in which it was made.
+    /// The directory that it is in.
     pub dir: Fid,
     /// Its name.
     pub name: Name,
+    /// Its other names, in at most one directory besides.
+    pub links: Vec<(Fid, Name)>,
     /// When it was made.
     pub since: Tick,
     pub standing: Standing,
@@ -33,9 +39,21 @@ impl Birth {
         Birth {
             dir,
             name,
+            links: Vec::new(),
             since,
             standing,
         }
+    }
+
+    /// All its names.
+    pub fn names(&self) -> impl Iterator<Item = (Fid, &Name)> {
+        let others = self.links.iter().map(|(dir, name)| (*dir, name));
+        std::iter::once((self.dir, &self.name)).chain(others)
+    }
+
+    /// The directories of its names.
+    pub fn dirs(&self) -> BTreeSet<Fid> {
+        self.names().map(|(dir, _)| dir).collect()
     }
 }
 
@@ -74,7 +92,10 @@ impl Births {
     pub fn end(&mut self, fid: Fid) -> Option<Birth> {
         let (number, birth) = self.by_fid.remove(&fid)?;
         self.order.remove(&number);
-        self.leave(birth.dir, number);
+        birth
+            .dirs()
+            .into_iter()
+            .for_each(|dir| self.leave(dir, number));
         Some(birth)
     }
 
@@ -85,6 +106,57 @@ impl Births {
                 self.in_dir.remove(&dir);
             }
         }
+    }
+
+    /// The file has one more name from now on.
+    pub fn link(&mut self, fid: Fid, (dir, name): (Fid, Name)) {
+        if let Some((number, birth)) = self.by_fid.get_mut(&fid) {
+            birth.links.push((dir, name));
+            self.in_dir.entry(dir).or_default().insert(*number);
+        }
+    }
+
+    /// Of several names of the file one goes.
+    pub fn unlink(&mut self, fid: Fid, (dir, name): (Fid, &Name)) {
+        let Some((number, birth)) = self.by_fid.get_mut(&fid) else {
+            return;
+        };
+        let at = birth.names().position(|known| known == (dir, name));
+        match at {
+            Some(0) if !birth.links.is_empty() => {
+                (birth.dir, birth.name) = birth.links.remove(0);
+            }
+            Some(at @ 1..) => drop(birth.links.remove(at - 1)),
+            _ => return,
+        }
+        let (number, is_left) = (*number, !birth.dirs().contains(&dir));
+        if is_left {
+            self.leave(dir, number);
+        }
+    }
+
+    /// Another name takes the place of one.
+    pub fn rename(&mut self, fid: Fid, from: (Fid, &Name), to: (Fid, Name)) {
+        self.link(fid, to);
+        self.unlink(fid, from);
+    }
+
+    /// Nobody has heard of the file, and it may have one more name in `dir`: one request can report all.
+    pub fn may_link(&self, fid: Fid, dir: Fid) -> bool {
+        self.get(fid).is_some_and(|birth| {
+            let mut dirs = birth.dirs();
+            dirs.insert(dir);
+            birth.standing == Standing::Unreported
+                && dirs.len() <= UPDATE_DIRS_MAX
+                && birth.links.len() + 1 < NAMES_MAX
+        })
+    }
+
+    /// The directory is `file`, or below it, and nobody has heard of `file`.
+    pub fn is_inside(&self, dir: Fid, file: Fid) -> bool {
+        let above = |at: &Fid| self.get(*at).map(|birth| birth.dir);
+        let mut chain = std::iter::successors(Some(dir), above);
+        self.is_unborn(file) && chain.any(|at| at == file)
     }
 
     /// What there is to tell of `fid`.
@@ -192,6 +264,14 @@ impl Births {
 
     /// The file, after all above it that are not known.
     fn choose_with_directories(&self, fid: Fid, sending: &mut Sending) {
+        let links = self.get(fid).map_or(&[][..], |birth| &birth.links);
+        for (dir, _) in links {
+            self.choose_chain(*dir, sending);
+        }
+        self.choose_chain(fid, sending);
+    }
+
+    fn choose_chain(&self, fid: Fid, sending: &mut Sending) {
         let (mut chain, mut at) = (Vec::new(), fid);
         while let Some(birth) = self.get(at)
             && birth.standing == Standing::Unreported
@@ -287,6 +367,41 @@ mod tests {
             births.send(&[Wish::Of(Fid(12))], 9),
             [Fid(12), Fid(13), Fid(14)]
         );
+    }
+
+    #[test]
+    fn a_file_that_was_renamed_goes_with_the_directories_above_its_new_name() {
+        let mut births = tree();
+        let name = |text: &str| Name::new(text.as_bytes()).expect("good");
+        births.add(Fid(15), birth(DIR, "newer", 15));
+        births.rename(Fid(13), (Fid(12), &name("a")), (Fid(15), name("c")));
+        assert_eq!(births.in_directory(Fid(12)), [Fid(14)]);
+        assert_eq!(births.send(&[Wish::Of(Fid(13))], 9), [Fid(15), Fid(13)]);
+        // A directory that is older than the one above it.
+        births.rename(Fid(12), (Fid(10), &name("inner")), (Fid(11), name("d")));
+        let sent = births.send(ALL, 9);
+        assert_eq!(sent, [Fid(10), Fid(11), Fid(12), Fid(14)]);
+        assert!(births.is_inside(Fid(12), Fid(11)) && !births.is_inside(Fid(11), Fid(12)));
+        assert!(births.is_inside(Fid(12), Fid(12)) && !births.is_inside(DIR, DIR));
+    }
+
+    #[test]
+    fn a_file_goes_after_the_directories_of_all_its_names() {
+        let mut births = tree();
+        let name = |text: &str| Name::new(text.as_bytes()).expect("good");
+        births.link(Fid(13), (Fid(11), name("more")));
+        births.link(Fid(13), (Fid(12), name("most")));
+        assert!(births.may_link(Fid(13), Fid(11)) && !births.may_link(Fid(13), DIR));
+        assert_eq!(births.in_directory(Fid(11)), [Fid(13)]);
+        births.unlink(Fid(13), (Fid(12), &name("a")));
+        let sent = births.send(&[Wish::Of(Fid(11))], 9);
+        assert_eq!(sent, [Fid(11), Fid(10), Fid(12), Fid(13)]);
+        let names = births.get(Fid(13)).map(|birth| birth.names().count());
+        assert_eq!(names, Some(2));
+        births.unlink(Fid(13), (Fid(12), &name("most")));
+        assert_eq!(births.in_directory(Fid(12)), [Fid(14)]);
+        assert_eq!(births.end(Fid(13)).map(|birth| birth.dir), Some(Fid(11)));
+        assert_eq!(births.in_directory(Fid(11)), []);
     }
 
     #[test]

@@ -129,6 +129,22 @@ impl CachedAttr {
         }
     }
 
+    /// The names of the file changed here at `now`; it has so many more.
+    pub fn linked_here(&mut self, more: i32, now: Timestamp) {
+        if let Some(attr) = &mut self.attr {
+            attr.nlink = attr.nlink.saturating_add_signed(more);
+            attr.ctime = attr.ctime.later(now);
+        }
+    }
+
+    /// It has extended attributes, or has none, by a change here at `now`.
+    pub fn xattrs_changed_here(&mut self, has_xattrs: bool, now: Timestamp) {
+        if let Some(attr) = &mut self.attr {
+            attr.has_xattrs = has_xattrs;
+            attr.ctime = attr.ctime.later(now);
+        }
+    }
+
     /// The MDT knows the file now, by a change of that number. None of its times is later than `at`.
     pub fn born(&mut self, version: u64, at: Timestamp) {
         if let Some(attr) = &mut self.attr {

@@ -219,6 +219,15 @@ impl Inode {
         self.change_rare(|rare| rare.xattrs = Some(xattrs));
     }
 
+    /// The extended attributes are these from now on, by a change here.
+    pub fn change_xattrs_here(&mut self, xattrs: Xattrs, now: Timestamp) {
+        self.attrs.xattrs_changed_here(!xattrs.is_empty(), now);
+        match xattrs.is_empty() {
+            true => self.forget_xattrs(),
+            false => self.learn_xattrs(xattrs),
+        }
+    }
+
     /// The extended attributes are not known any more.
     pub fn forget_xattrs(&mut self) {
         if self.rare.is_some() {

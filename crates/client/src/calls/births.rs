@@ -7,7 +7,8 @@ use wire::attr::inherited;
 use wire::mdt::Access;
 use wire::{Attr, FileKind, SizeState, hash};
 
-use crate::cache::births::{Birth, Standing};
+use crate::cache::births::Birth;
+use crate::cache::file::FileState;
 use crate::session::client::{Client, NewNode, Place};
 use crate::session::state::State;
 use crate::session::state::births::NewFile;
@@ -43,7 +44,7 @@ impl Client {
         if dir.nlink >= base::limits::LINKS_MAX || state.births.len() >= UNBORN_MAX {
             return None;
         }
-        let cookie = self.cookie_for(&state, place)?;
+        let cookie = self.cookie_for(&state, (place.dir, &place.name))?;
         let layout = self.layout_for(new.kind)?;
         let fid = self.0.fids.take()?;
         let attr = new_attr(&dir, place, new, (layout, self.0.clock.now()));
@@ -66,31 +67,24 @@ impl Client {
         Some(Ok((fid, Some(stamp))))
     }
 
-    /// Removes the name of a file that nobody has heard of, and with it the file. `None`: the MDT is to be
-    /// asked.
+    /// Removes a name of a file that nobody has heard of, and with the last one the file. `None`: the MDT is
+    /// to be asked.
     pub(crate) fn remove_here(&self, dir: Fid, name: &Name, directory: bool) -> Option<Fid> {
         let mut state = self.lock();
         may_change(&state, dir)?;
-        let fid = state.cache.directory_of(dir)?.get(name)?.fid;
-        let birth = state.births.get(fid)?;
-        let is_it =
-            birth.dir == dir && birth.name == *name && birth.standing == Standing::Unreported;
+        let fid = state.unreported_at((dir, name))?;
         let inode = state.cache.known(fid)?;
-        let is_empty = || !inode.is_directory() || is_empty(&state, fid);
-        let is_used = inode.as_file().is_some_and(|file| {
-            file.opens.is_open() || file.opens.is_kept() || file.locks.is_used()
-        });
-        if !is_it || is_used || inode.is_directory() != directory || !is_empty() {
+        if inode.is_directory() != directory || !may_lose_name(&state, fid) {
             return None;
         }
-        state.unbear(fid, self.0.clock.now());
+        state.unlink_birth(fid, (dir, name), self.0.clock.now());
         Some(fid)
     }
 
     /// The place of a new name in the list of its directory.
-    fn cookie_for(&self, state: &State, place: &Place) -> Option<u64> {
-        let (first, last) = hash::bucket(self.0.fids.hasher()?.hash(&place.name));
-        let directory = state.cache.directory_of(place.dir)?;
+    pub(crate) fn cookie_for(&self, state: &State, (dir, name): (Fid, &Name)) -> Option<u64> {
+        let (first, last) = hash::bucket(self.0.fids.hasher()?.hash(name));
+        let directory = state.cache.directory_of(dir)?;
         (first..=last).find(|cookie| directory.at(*cookie).is_none())
     }
 
@@ -121,6 +115,22 @@ pub(super) fn may_change(state: &State, dir: Fid) -> Option<Attr> {
     (may && is_known()).then(|| state.attr(dir).cloned())?
 }
 
+/// A file that nobody has heard of may lose one of its names here. While it is open, or a call has locked it,
+/// it does not lose the last one.
+pub(crate) fn may_lose_name(state: &State, fid: Fid) -> bool {
+    let has_links = |birth: &Birth| !birth.links.is_empty();
+    if state.births.get(fid).is_some_and(has_links) {
+        return true;
+    }
+    let is_used =
+        |file: &FileState| file.opens.is_open() || file.opens.is_kept() || file.locks.is_used();
+    state.cache.known(fid).is_some_and(|inode| {
+        let is_empty = !inode.is_directory() || is_empty(state, fid);
+        is_empty && !inode.as_file().is_some_and(is_used)
+    })
+}
+
+/// The directory has no names, and all are known.
 fn is_empty(state: &State, dir: Fid) -> bool {
     let directory = state.cache.directory_of(dir);
     directory.is_some_and(|dir| dir.is_complete() && dir.names().next().is_none())

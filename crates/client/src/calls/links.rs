@@ -36,6 +36,9 @@ const ROOT: u32 = 0;
 impl Client {
     /// One more name for `fid`.
     pub async fn link(&self, fid: Fid, dir: Fid, name: Name) -> Result<Entry, FsError> {
+        if let Some(linked) = self.link_here(fid, dir, &name) {
+            return self.entry(fid, Some(linked?)).await;
+        }
         let mark = self.lock().cache.mark(dir);
         let request = Request::Link {
             fid,
@@ -123,6 +126,12 @@ impl Client {
             name: source,
             caller,
         } = source;
+        if !leaves_whiteout
+            && let Some(renamed) =
+                self.rename_here((source_dir, &source), (target_dir, &target), mode)
+        {
+            return renamed;
+        }
         self.report_births_in_named(source_dir, &source).await;
         self.report_births_in_named(target_dir, &target).await;
         self.report_new_owner(source_dir, &source, caller).await;
@@ -327,21 +336,32 @@ impl Client {
             .cache
             .name_changed(dir, NameChange::Made { cookie, entry }, current);
         let mut invalidation = Invalidation::default();
-        let called = |fid: Fid| KernelName {
-            dir,
-            name: name.clone(),
-            fid,
-        };
-        for mistaken in state.cache.mistaken(left.dir, old, node.fid) {
-            let mistaken = called(mistaken);
-            self.forget_name(state, mistaken, Leads::Elsewhere, &mut invalidation);
-        }
+        let (from, to) = ((left.dir, old), (dir, name));
+        self.forget_mistaken(state, from, to, node.fid, &mut invalidation);
         if !current {
             invalidation.forget(Forget::Attributes { fid: node.fid, dir });
-            drop(self.forget_name_later(state, called(node.fid)));
+            let (name, fid) = (name.clone(), node.fid);
+            drop(self.forget_name_later(state, KernelName { dir, name, fid }));
         }
         let client = self.clone();
         spawn(async move { invalidation.done(&client).await });
+    }
+
+    /// The kernel has moved what the old name led to, as it believed. Where that is not `fid` it must forget
+    /// the new name.
+    pub(crate) fn forget_mistaken(
+        &self,
+        state: &mut State,
+        (left, old): (Fid, &Name),
+        (dir, name): (Fid, &Name),
+        fid: Fid,
+        invalidation: &mut Invalidation,
+    ) {
+        for fid in state.cache.mistaken(left, old, fid) {
+            let name = name.clone();
+            let mistaken = KernelName { dir, name, fid };
+            self.forget_name(state, mistaken, Leads::Elsewhere, invalidation);
+        }
     }
 }
 

@@ -70,6 +70,9 @@ impl Client {
         value: Vec<u8>,
         mode: XattrMode,
     ) -> Result<(), FsError> {
+        if let Some(set) = self.change_xattr_here(fid, &name, Some((&value, mode))) {
+            return set;
+        }
         self.change_xattr(
             fid,
             Request::SetXattr {
@@ -84,6 +87,9 @@ impl Client {
 
     /// Removes one.
     pub async fn removexattr(&self, fid: Fid, name: Vec<u8>) -> Result<(), FsError> {
+        if let Some(removed) = self.change_xattr_here(fid, &name, None) {
+            return removed;
+        }
         self.change_xattr(fid, Request::RemoveXattr { fid, name })
             .await
     }

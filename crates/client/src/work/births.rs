@@ -1,11 +1,12 @@
 //! The MDT is told of files that were made here: parents before children, many in a message (ADR 19).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use base::limits::UPDATE_CHANGES_MAX;
-use base::{Fid, FsError, LockHandle, Timestamp};
+use base::{Fid, FsError, LockHandle, Name, Timestamp};
+use dlm::Bits;
 use rpc::Urgency;
 use wire::FileKind;
 use wire::mdt::{Access, NewFile, Reply, Request};
@@ -17,18 +18,23 @@ use crate::cache::listed::Listed;
 use crate::cache::local_changes::NameChange;
 use crate::cache::registration::WriteOpen;
 use crate::calls::attributes::changed_here;
+use crate::coherence::invalidation::Invalidation;
 use crate::executor::spawn;
 use crate::session::client::Client;
+use crate::session::kernel::Forget;
 use crate::session::state::State;
 
 /// Births in one message.
 const FRAME_BIRTHS_MAX: usize = 2048;
+/// Names and values in one message, about, in bytes.
+const FRAME_NAMES_BYTES_MAX: usize = 1 << 20;
 
-/// What is told of one directory by one request, with the files that it makes.
+/// What is told of one directory by one request, or of two where files have names in both.
 struct Set {
-    dir: LeasedDir,
+    dirs: Vec<LeasedDir>,
     changes: Vec<Change>,
-    born: Vec<Fid>,
+    /// The file of each change.
+    files: Vec<Fid>,
 }
 
 /// What the server said of one file.
@@ -139,26 +145,46 @@ impl Client {
                 transno, at, notes, ..
             }) => {
                 let mut by_change = notes_by_change(notes);
-                for (place, fid) in set.born.into_iter().enumerate() {
+                for (place, fid) in set.born() {
                     let notes = by_change.remove(&(place as u16)).unwrap_or_default();
                     self.is_born(fid, (transno.0, at), notes);
                 }
+                self.place_links(&set, &by_change);
             }
             Ok(Reply::UpdateRefused { change, error }) => {
-                for (place, fid) in set.born.into_iter().enumerate() {
-                    match place == usize::from(change) {
+                let wrong = set.files.get(usize::from(change)).copied();
+                for (_, fid) in set.born() {
+                    match wrong == Some(fid) {
                         true => self.cannot_be_born(fid, error),
                         false => self.lock().births.send_again(fid),
                     }
                 }
             }
-            Ok(_) => self.cannot_be(set.born, FsError::Io),
+            Ok(_) => self.cannot_be(set.all_born(), FsError::Io),
             Err(FsError::TryAgain) => {
                 let mut state = self.lock();
-                let again = set.born.into_iter();
-                again.for_each(|fid| state.births.send_again(fid));
+                set.born().for_each(|(_, fid)| state.births.send_again(fid));
             }
-            Err(error) => self.cannot_be(set.born, error),
+            Err(error) => self.cannot_be(set.all_born(), error),
+        }
+    }
+
+    /// Takes the places that the MDT has given further names.
+    fn place_links(&self, set: &Set, notes: &HashMap<u16, Notes>) {
+        for (place, notes) in notes {
+            let at = usize::from(*place);
+            let (Some(change), Some(fid)) = (set.changes.get(at), set.files.get(at)) else {
+                continue;
+            };
+            let Change::Link { dir, name, .. } = change else {
+                continue;
+            };
+            let dir = set.dirs[usize::from(*dir)].dir;
+            for told in &notes.0 {
+                if let Told::Cookie(cookie) = told {
+                    place_at(&mut self.lock(), (dir, name), *fid, *cookie);
+                }
+            }
         }
     }
 
@@ -173,7 +199,7 @@ impl Client {
         let Some(birth) = state.births.end(fid) else {
             return;
         };
-        for known in [fid, birth.dir] {
+        for known in std::iter::once(fid).chain(birth.dirs()) {
             state.cache.inode(known).attrs.born(version, at);
         }
         // Under a lock of its own what was changed since is told as for any file.
@@ -182,9 +208,15 @@ impl Client {
             false => state.changed_on_the_way(fid),
         };
         state.lose_own_locks(fid);
-        cover_by_leases(&mut state, fid, birth.dir);
+        match birth.links.is_empty() {
+            true => cover_by_leases(&mut state, fid, birth.dir),
+            false => self.uncover(&mut state, fid, birth.dir),
+        }
         for told in notes.0 {
             self.take_told(&mut state, fid, &birth, told);
+        }
+        if !state.locks.holds(fid, Bits::XATTR) {
+            state.cache.inode(fid).forget_xattrs();
         }
         if let Some(file) = state.cache.file_known(fid) {
             if !file.locks.is_exclusive() {
@@ -203,11 +235,21 @@ impl Client {
         }
     }
 
+    /// No lease covers a file with several names.
+    fn uncover(&self, state: &mut State, fid: Fid, dir: Fid) {
+        state.cache.withdraw();
+        state.cache.inode(fid).attrs.cover_lost();
+        let mut forget = Invalidation::default();
+        forget.forget(Forget::Attributes { fid, dir });
+        let client = self.clone();
+        spawn(async move { forget.done(&client).await });
+    }
+
     fn take_told(&self, state: &mut State, fid: Fid, birth: &Birth, told: Told) {
         match told {
             // Called back already, it is on its way back.
             Told::Leased(grant) => drop(state.locks.take_grant(&grant)),
-            Told::Cookie(cookie) => place_at(state, birth, fid, cookie),
+            Told::Cookie(cookie) => place_at(state, (birth.dir, &birth.name), fid, cookie),
             Told::Opened {
                 handle,
                 ticket,
@@ -266,9 +308,20 @@ impl Client {
 }
 
 impl Set {
+    /// The files that it makes, each with the place of its change.
+    fn born(&self) -> impl Iterator<Item = (usize, Fid)> {
+        let all = self.changes.iter().zip(&self.files).enumerate();
+        let made = all.filter(|(_, (change, _))| matches!(change, Change::Make { .. }));
+        made.map(|(place, (_, fid))| (place, *fid))
+    }
+
+    fn all_born(&self) -> Vec<Fid> {
+        self.born().map(|(_, fid)| fid).collect()
+    }
+
     fn request(&self) -> Request {
         Request::Update {
-            dirs: vec![self.dir],
+            dirs: self.dirs.clone(),
             changes: self.changes.clone(),
         }
     }
@@ -290,35 +343,80 @@ fn notes_by_change(notes: Vec<UpdateNote>) -> HashMap<u16, Notes> {
     by_change
 }
 
-/// The births, by directory, in the order in which directories and files were made.
+/// The births, by directory, in the order in which directories and files were made. Those that the message
+/// has no room for are to be sent again.
 fn sets_of(state: &mut State, fids: &[Fid]) -> Vec<Set> {
     let mut sets: Vec<Set> = Vec::new();
-    let mut open: HashMap<Fid, usize> = HashMap::new();
+    let mut open: HashMap<BTreeSet<Fid>, usize> = HashMap::new();
+    let mut bytes = 0;
     for fid in fids {
+        if bytes > FRAME_NAMES_BYTES_MAX {
+            state.births.send_again(*fid);
+            continue;
+        }
         let Some(birth) = state.births.get(*fid).cloned() else {
             continue;
         };
-        let Some(made) = made_file(state, *fid) else {
+        let dirs = birth.dirs();
+        let changes = changes_of(state, *fid, birth);
+        if changes.is_empty() {
             continue;
-        };
-        let found = open.get(&birth.dir).copied();
-        let place = found.filter(|place| sets[*place].born.len() < UPDATE_CHANGES_MAX);
+        }
+        bytes += changes.iter().map(bytes_of).sum::<usize>();
+        let found = open.get(&dirs).copied();
+        let has_room = |set: &Set| set.changes.len() + changes.len() <= UPDATE_CHANGES_MAX;
+        let place = found.filter(|place| has_room(&sets[*place]));
         let place = place.unwrap_or_else(|| {
-            open.insert(birth.dir, sets.len());
             sets.push(Set {
-                dir: leased(state, birth.dir),
+                dirs: dirs.iter().map(|dir| leased(state, *dir)).collect(),
                 changes: Vec::new(),
-                born: Vec::new(),
+                files: Vec::new(),
             });
+            open.insert(dirs, sets.len() - 1);
             sets.len() - 1
         });
-        let name = birth.name;
-        sets[place]
-            .changes
-            .push(Change::Make { dir: 0, name, made });
-        sets[place].born.push(*fid);
+        let set = &mut sets[place];
+        set.files.extend(changes.iter().map(|_| *fid));
+        set.changes.extend(changes);
     }
     sets
+}
+
+/// What makes the file as it is now.
+fn changes_of(state: &mut State, fid: Fid, birth: Birth) -> Vec<Change> {
+    let Some(made) = made_file(state, fid) else {
+        return Vec::new();
+    };
+    let ctime = made.times.ctime;
+    let dirs = birth.dirs();
+    let place = |of: Fid| dirs.iter().take_while(|dir| **dir != of).count() as u8;
+    let (dir, name) = (place(birth.dir), birth.name);
+    let mut changes = vec![Change::Make { dir, name, made }];
+    changes.extend(birth.links.into_iter().map(|(dir, name)| Change::Link {
+        dir: place(dir),
+        name,
+        fid,
+        ctime,
+    }));
+    let xattrs = state.cache.known(fid).and_then(|inode| inode.xattrs());
+    let set = |(name, value): &(Vec<u8>, Vec<u8>)| Change::SetXattr {
+        fid,
+        name: name.clone(),
+        value: value.clone(),
+        ctime,
+    };
+    changes.extend(xattrs.into_iter().flatten().map(set));
+    changes
+}
+
+/// What a change takes in a message beside what all have.
+fn bytes_of(change: &Change) -> usize {
+    match change {
+        Change::Make { name, made, .. } => name.as_bytes().len() + made.file.target.len(),
+        Change::Link { name, .. } => name.as_bytes().len(),
+        Change::SetXattr { name, value, .. } => name.len() + value.len(),
+        _ => 0,
+    }
 }
 
 fn leased(state: &State, dir: Fid) -> LeasedDir {
@@ -380,13 +478,13 @@ fn cover_by_leases(state: &mut State, fid: Fid, dir: Fid) {
 }
 
 /// The MDT has put the name elsewhere in the list.
-fn place_at(state: &mut State, birth: &Birth, fid: Fid, cookie: u64) {
+fn place_at(state: &mut State, (dir, name): (Fid, &Name), fid: Fid, cookie: u64) {
     let Some(kind) = state.cache.attr_of(fid).map(|attr| attr.kind) else {
         return;
     };
-    let name = birth.name.clone();
+    let name = name.clone();
     let entry = Listed { name, fid, kind };
     let moved = NameChange::Made { cookie, entry };
-    state.cache.name_changed(birth.dir, moved, true);
-    state.cache.inode(birth.dir).directory().in_kernel.spoil();
+    state.cache.name_changed(dir, moved, true);
+    state.cache.inode(dir).directory().in_kernel.spoil();
 }

@@ -3,17 +3,17 @@
 
 use std::ops::ControlFlow;
 
-use base::limits::{XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use base::limits::{XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use base::{Fid, FsError};
 use dlm::{Bits, Mode};
 use storage::KeyRange;
-use wire::FileKind;
 use wire::mdt::{Reply, XattrMode};
+use wire::xattr::check_name;
 
 use super::context::{Ctx, Needs, Op, node};
 use crate::keys::{self, Table};
 use crate::mutation::Mutation;
-use crate::records::{Bytes, Inode};
+use crate::records::Bytes;
 use crate::store::missing;
 use crate::txn::{File, Result, Txn};
 
@@ -50,7 +50,7 @@ pub struct SetXattr<'r> {
 impl Op for SetXattr<'_> {
     fn needs(&self, ctx: &Ctx<'_, '_>) -> Result<Needs> {
         let file = ctx.txn.file(self.fid)?;
-        check_name(self.name, &file.inode)?;
+        check_name(self.name, file.inode.kind)?;
         if self.value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(FsError::TooLarge.into());
         }
@@ -91,7 +91,7 @@ pub struct RemoveXattr<'r> {
 impl Op for RemoveXattr<'_> {
     fn needs(&self, ctx: &Ctx<'_, '_>) -> Result<Needs> {
         let file = ctx.txn.file(self.fid)?;
-        check_name(self.name, &file.inode)?;
+        check_name(self.name, file.inode.kind)?;
         Ok(needs(&file))
     }
 
@@ -118,25 +118,6 @@ pub fn values(txn: &Txn<'_>, fid: Fid) -> Result<Values> {
             Ok(ControlFlow::Continue(()))
         })?;
     Ok(values)
-}
-
-/// The namespace is one of ours, and open to this kind of file.
-pub fn check_name(name: &[u8], inode: &Inode) -> Result<()> {
-    if name.len() > XATTR_NAME_BYTES_MAX {
-        return Err(FsError::Range.into());
-    }
-    let prefixes: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-    let Some(prefix) = prefixes.iter().find(|prefix| name.starts_with(prefix)) else {
-        return Err(FsError::NotSupported.into());
-    };
-    let plain = matches!(inode.kind, FileKind::Regular | FileKind::Directory);
-    if prefix == &prefixes[0] && !plain {
-        return Err(FsError::NotPermitted.into());
-    }
-    if name.len() == prefix.len() || name.contains(&0) {
-        return Err(FsError::Invalid.into());
-    }
-    Ok(())
 }
 
 fn needs(file: &File) -> Needs {

@@ -1,13 +1,13 @@
 //! Files that are made here and told to the MDT later (ADR 19): what is known of them, and their locks.
 
-use base::{Fid, Timestamp};
+use base::{Fid, Name, Timestamp};
 use dlm::Bits;
 use wire::attr::Grant;
 use wire::mdt::SetAttr;
 use wire::{Attr, FileKind};
 
 use super::State;
-use crate::cache::births::Birth;
+use crate::cache::births::{Birth, Standing};
 use crate::cache::bits::EXCLUSIVE;
 use crate::cache::cached_attr::Covered;
 use crate::cache::holder::Holder;
@@ -26,7 +26,81 @@ pub(crate) struct NewFile {
     pub target: Vec<u8>,
 }
 
+/// A place for a name in the list of a directory.
+pub(crate) struct Spot {
+    dir: Fid,
+    name: Name,
+    cookie: u64,
+}
+
+impl Spot {
+    pub fn new((dir, name): (Fid, &Name), cookie: u64) -> Spot {
+        let name = name.clone();
+        Spot { dir, name, cookie }
+    }
+}
+
 impl State {
+    /// The file that the name leads to, if nobody has heard of it.
+    pub fn unreported_at(&self, (dir, name): (Fid, &Name)) -> Option<Fid> {
+        let fid = self.cache.directory_of(dir)?.get(name)?.fid;
+        let birth = self.births.get(fid)?;
+        let is_there = birth.names().any(|known| known == (dir, name));
+        (is_there && birth.standing == Standing::Unreported).then_some(fid)
+    }
+
+    /// A file that nobody has heard of has this name from now on. What the name led to before is gone, or
+    /// gets another at once. The old name is free, unless another file has it by now.
+    pub fn rename_birth(&mut self, fid: Fid, from: (Fid, &Name), to: Spot, now: Timestamp) {
+        let (dir, name) = from;
+        let Some(kind) = self.cache.attr_of(fid).map(|attr| attr.kind) else {
+            return;
+        };
+        self.births.rename(fid, from, (to.dir, to.name.clone()));
+        let links = i32::from(kind == FileKind::Directory);
+        let named = self.cache.directory_of(dir).and_then(|dir| dir.get(name));
+        if named.is_some_and(|named| named.fid == fid) {
+            let gone = NameChange::Removed(name.clone());
+            self.cache.name_changed(dir, gone, true);
+        }
+        self.cache.inode(dir).attrs.names_changed_here(-links, now);
+        let inode = self.cache.inode(fid);
+        inode.seen_in(to.dir);
+        inode.attrs.linked_here(0, now);
+        self.name_here(to, (fid, kind), links, now);
+    }
+
+    /// A file that nobody has heard of, which is no directory, has one more name from now on.
+    pub fn link_birth(&mut self, fid: Fid, to: Spot, now: Timestamp) {
+        let Some(kind) = self.cache.attr_of(fid).map(|attr| attr.kind) else {
+            return;
+        };
+        self.births.link(fid, (to.dir, to.name.clone()));
+        self.cache.inode(fid).attrs.linked_here(1, now);
+        self.name_here(to, (fid, kind), 0, now);
+    }
+
+    fn name_here(&mut self, spot: Spot, (fid, kind): (Fid, FileKind), links: i32, now: Timestamp) {
+        let Spot { dir, name, cookie } = spot;
+        let entry = Listed { name, fid, kind };
+        let made = NameChange::Made { cookie, entry };
+        self.cache.name_changed(dir, made, true);
+        self.cache.inode(dir).attrs.names_changed_here(links, now);
+    }
+
+    /// A name of a file that nobody has heard of goes; with the last one the file.
+    pub fn unlink_birth(&mut self, fid: Fid, (dir, name): (Fid, &Name), now: Timestamp) {
+        let birth = self.births.get(fid);
+        if birth.is_some_and(|birth| birth.links.is_empty()) {
+            return self.unbear(fid, now);
+        }
+        self.births.unlink(fid, (dir, name));
+        let gone = NameChange::Removed(name.clone());
+        self.cache.name_changed(dir, gone, true);
+        self.cache.inode(dir).attrs.names_changed_here(0, now);
+        self.cache.inode(fid).attrs.linked_here(-1, now);
+    }
+
     /// The file is there from now on. `birth` says where.
     pub fn bear(&mut self, birth: Birth, new: NewFile) {
         let NewFile {
@@ -68,11 +142,13 @@ impl State {
         let is_directory = self.cache.inode(fid).is_directory();
         self.lose_own_locks(fid);
         self.with_pages(fid, |file| file.pages.discard(base::ByteRange::ALL));
-        let gone = NameChange::Removed(birth.name);
-        self.cache.name_changed(birth.dir, gone, true);
         let links = -i32::from(is_directory);
-        let dir = self.cache.inode(birth.dir);
-        dir.attrs.names_changed_here(links, now);
+        for (dir, name) in birth.names() {
+            let gone = NameChange::Removed(name.clone());
+            self.cache.name_changed(dir, gone, true);
+            let dir = self.cache.inode(dir);
+            dir.attrs.names_changed_here(links, now);
+        }
         self.cache.inode(fid).attrs.removed_here();
         self.drop_if_idle(fid);
     }

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use base::limits::{XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use base::{Fid, FsError, Timestamp};
 use wire::update::Change;
+use wire::xattr::check_name;
 
 use super::Set;
 use super::wrong::{Checked, Of, refuse};
 use crate::mutation::Mutation;
 use crate::ops::context::Ctx;
-use crate::ops::xattr::{check_name, values};
+use crate::ops::xattr::values;
 
 /// One attribute that changes; `value` is `None` where it goes.
 struct Changed<'r> {
@@ -64,7 +65,7 @@ impl<'r> Set<'r> {
             .collect();
         let mut seen = BTreeMap::new();
         for one in changed {
-            check_name(one.name, &file.file.inode).of(one.change)?;
+            check_name(one.name, file.file.inode.kind).of(one.change)?;
             if seen.insert(one.name, ()).is_some() {
                 return refuse(one.change, FsError::Invalid);
             }

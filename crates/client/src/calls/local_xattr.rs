@@ -1,0 +1,88 @@
+//! Extended attributes of files that nobody has heard of (ADR 19).
+
+use base::{Fid, FsError};
+use wire::mdt::XattrMode;
+use wire::xattr::check_name;
+
+use crate::cache::births::Standing;
+use crate::cache::inode::Xattrs;
+use crate::session::client::Client;
+
+/// A file with more than so many bytes of names and values is made known first.
+const BYTES_MAX: usize = 1024;
+
+/// The value that is set, and whether there may be one; `None`: it goes.
+type New<'a> = Option<(&'a [u8], XattrMode)>;
+
+impl Client {
+    /// Sets or removes an extended attribute here. `None`: the MDT is to be asked.
+    pub(crate) fn change_xattr_here(
+        &self,
+        fid: Fid,
+        name: &[u8],
+        new: New<'_>,
+    ) -> Option<Result<(), FsError>> {
+        let mut state = self.lock();
+        let birth = state.births.get(fid)?;
+        if birth.standing != Standing::Unreported {
+            return None;
+        }
+        let attr = state.attr(fid)?;
+        if let Err(error) = check_name(name, attr.kind) {
+            return Some(Err(error));
+        }
+        let mut values = match attr.has_xattrs {
+            true => state.cache.known(fid)?.xattrs()?.clone(),
+            false => Xattrs::new(),
+        };
+        if let Err(error) = change(&mut values, name, new) {
+            return Some(Err(error));
+        }
+        let bytes: usize = values.iter().map(|(n, v)| n.len() + v.len()).sum();
+        if bytes > BYTES_MAX {
+            return None;
+        }
+        let now = self.0.clock.now();
+        state.cache.inode(fid).change_xattrs_here(values, now);
+        Some(Ok(()))
+    }
+}
+
+/// They stay in the order of their names.
+fn change(values: &mut Xattrs, name: &[u8], new: New<'_>) -> Result<(), FsError> {
+    let place = values.binary_search_by(|(known, _)| known[..].cmp(name));
+    match (place, new) {
+        (Ok(_), Some((_, XattrMode::Create))) => return Err(FsError::Exists),
+        (Err(_), None | Some((_, XattrMode::Replace))) => return Err(FsError::NoAttribute),
+        (Ok(at), Some((value, _))) => values[at].1 = value.to_vec(),
+        (Err(at), Some((value, _))) => values.insert(at, (name.to_vec(), value.to_vec())),
+        (Ok(at), None) => drop(values.remove(at)),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_made_replaced_and_removed_as_they_may_be() {
+        let mut values = Xattrs::new();
+        let any = |value| Some((value, XattrMode::Set));
+        let only = |value, mode| Some((value, mode));
+        assert_eq!(change(&mut values, b"user.b", any(b"1")), Ok(()));
+        assert_eq!(change(&mut values, b"user.a", any(b"2")), Ok(()));
+        let there = change(&mut values, b"user.a", only(b"3", XattrMode::Create));
+        assert_eq!(there, Err(FsError::Exists));
+        let none = change(&mut values, b"user.c", only(b"3", XattrMode::Replace));
+        assert_eq!(none, Err(FsError::NoAttribute));
+        let names: Vec<&[u8]> = values.iter().map(|(name, _)| &name[..]).collect();
+        assert_eq!(names, [b"user.a", b"user.b"]);
+        assert_eq!(change(&mut values, b"user.a", None), Ok(()));
+        assert_eq!(
+            change(&mut values, b"user.a", None),
+            Err(FsError::NoAttribute)
+        );
+        assert_eq!(values, [(b"user.b".to_vec(), b"1".to_vec())]);
+    }
+}
