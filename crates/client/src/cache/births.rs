@@ -353,7 +353,9 @@ mod tests {
             births.send(&[Wish::Of(Fid(14))], 9),
             [Fid(10), Fid(12), Fid(14)]
         );
-        [10, 12, 14].map(|fid| births.end(Fid(fid)));
+        for fid in [10, 12, 14] {
+            births.end(Fid(fid));
+        }
         assert!(births.have_no(Wish::Of(Fid(14))) && !births.have_no(Wish::Of(Fid(12))));
     }
 
@@ -361,7 +363,9 @@ mod tests {
     fn a_directory_goes_with_what_is_in_it_and_not_with_what_is_below_that() {
         let mut births = tree();
         assert_eq!(births.send(&[Wish::Of(DIR)], 9), [Fid(10), Fid(11)]);
-        [10, 11].map(|fid| births.end(Fid(fid)));
+        for fid in [10, 11] {
+            births.end(Fid(fid));
+        }
         assert!(births.have_no(Wish::Of(DIR)) && births.have_no(Wish::Of(Fid(11))));
         assert_eq!(
             births.send(&[Wish::Of(Fid(12))], 9),

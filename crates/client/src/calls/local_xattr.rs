@@ -68,13 +68,13 @@ mod tests {
     #[test]
     fn values_are_made_replaced_and_removed_as_they_may_be() {
         let mut values = Xattrs::new();
-        let any = |value| Some((value, XattrMode::Set));
-        let only = |value, mode| Some((value, mode));
-        assert_eq!(change(&mut values, b"user.b", any(b"1")), Ok(()));
-        assert_eq!(change(&mut values, b"user.a", any(b"2")), Ok(()));
-        let there = change(&mut values, b"user.a", only(b"3", XattrMode::Create));
+        let mut set =
+            |name: &[u8], value: &[u8], mode| change(&mut values, name, Some((value, mode)));
+        assert_eq!(set(b"user.b", b"1", XattrMode::Set), Ok(()));
+        assert_eq!(set(b"user.a", b"2", XattrMode::Set), Ok(()));
+        let there = set(b"user.a", b"3", XattrMode::Create);
         assert_eq!(there, Err(FsError::Exists));
-        let none = change(&mut values, b"user.c", only(b"3", XattrMode::Replace));
+        let none = set(b"user.c", b"3", XattrMode::Replace);
         assert_eq!(none, Err(FsError::NoAttribute));
         let names: Vec<&[u8]> = values.iter().map(|(name, _)| &name[..]).collect();
         assert_eq!(names, [b"user.a", b"user.b"]);

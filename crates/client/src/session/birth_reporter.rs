@@ -29,9 +29,11 @@ impl BirthReporter {
         std::mem::take(&mut self.wishes)
     }
 
-    /// A task reports.
-    pub fn is_reporting(&self) -> bool {
-        self.is_reporting
+    /// A task reports, and another of such a wish waits for its turn.
+    pub fn will_report(&self, wish: Wish) -> bool {
+        let is_alike =
+            |other: &Wish| std::mem::discriminant(other) == std::mem::discriminant(&wish);
+        self.is_reporting && self.wishes.iter().any(is_alike)
     }
 
     /// Some births were reported, or could not be.

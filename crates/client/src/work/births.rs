@@ -80,7 +80,7 @@ impl Client {
     fn start_reporting(&self, wish: Wish) {
         let is_needless = {
             let state = self.lock();
-            state.birth_reporter.is_reporting() || state.births.have_no(wish)
+            state.birth_reporter.will_report(wish) || state.births.have_no(wish)
         };
         if !is_needless {
             let client = self.clone();
@@ -109,12 +109,13 @@ impl Client {
 
     /// Sends one message of births, and takes what is answered.
     async fn report_some_births(&self) {
-        let sets = {
+        let (sets, lost) = {
             let mut state = self.lock();
             let wishes = state.birth_reporter.take_wishes();
             let fids = state.births.send(&wishes, FRAME_BIRTHS_MAX);
             sets_of(&mut state, &fids)
         };
+        self.cannot_be(lost, FsError::Io);
         let changes = sets.iter().map(|set| set.changes.len() as u64).sum();
         let counter = &self.0.stats.update_changes;
         counter.fetch_add(changes, Ordering::Relaxed);
@@ -235,8 +236,8 @@ impl Client {
         }
     }
 
-    /// No lease covers a file with several names.
-    fn uncover(&self, state: &mut State, fid: Fid, dir: Fid) {
+    /// No lock covers what is known of the file.
+    pub(super) fn uncover(&self, state: &mut State, fid: Fid, dir: Fid) {
         state.cache.withdraw();
         state.cache.inode(fid).attrs.cover_lost();
         let mut forget = Invalidation::default();
@@ -344,8 +345,9 @@ fn notes_by_change(notes: Vec<UpdateNote>) -> HashMap<u16, Notes> {
 }
 
 /// The births, by directory, in the order in which directories and files were made. Those that the message
-/// has no room for are to be sent again.
-fn sets_of(state: &mut State, fids: &[Fid]) -> Vec<Set> {
+/// has no room for are to be sent again. Beside them those of which nothing is known any more.
+fn sets_of(state: &mut State, fids: &[Fid]) -> (Vec<Set>, Vec<Fid>) {
+    let mut lost = Vec::new();
     let mut sets: Vec<Set> = Vec::new();
     let mut open: HashMap<BTreeSet<Fid>, usize> = HashMap::new();
     let mut bytes = 0;
@@ -360,6 +362,7 @@ fn sets_of(state: &mut State, fids: &[Fid]) -> Vec<Set> {
         let dirs = birth.dirs();
         let changes = changes_of(state, *fid, birth);
         if changes.is_empty() {
+            lost.push(*fid);
             continue;
         }
         bytes += changes.iter().map(bytes_of).sum::<usize>();
@@ -379,7 +382,7 @@ fn sets_of(state: &mut State, fids: &[Fid]) -> Vec<Set> {
         set.files.extend(changes.iter().map(|_| *fid));
         set.changes.extend(changes);
     }
-    sets
+    (sets, lost)
 }
 
 /// What makes the file as it is now.
@@ -419,7 +422,8 @@ fn bytes_of(change: &Change) -> usize {
     }
 }
 
-fn leased(state: &State, dir: Fid) -> LeasedDir {
+/// The directory as a set names it.
+pub(super) fn leased(state: &State, dir: Fid) -> LeasedDir {
     let changed = state.cache.attr_of(dir).map(|attr| attr.mtime_set);
     LeasedDir {
         dir,

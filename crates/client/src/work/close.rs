@@ -21,14 +21,14 @@ use crate::work::pending_update::PendingUpdate;
 use crate::work::reading::Wished;
 
 /// A Close to send.
-struct Closing {
-    fid: Fid,
+pub(super) struct Closing {
+    pub fid: Fid,
     mark: Mark,
-    handle: OpenHandle,
-    change: SetAttr,
-    under: LockHandle,
+    pub handle: OpenHandle,
+    pub change: SetAttr,
+    pub under: LockHandle,
     /// Readers stay, of whom the MDT knows by the writers' open alone: it is told of them first.
-    readers_stay: bool,
+    pub readers_stay: bool,
     /// What the kernel must forget first, as nothing will cover it.
     forget: Vec<Forget>,
     /// Of the change, until it is told.
@@ -176,6 +176,10 @@ impl Client {
             for what in std::mem::take(&mut closing.forget) {
                 self.0.forget(what).await;
             }
+        }
+        let batch = self.close_in_sets(batch).await;
+        if batch.is_empty() {
+            return;
         }
         let requests = batch.iter().flat_map(Closing::requests).collect();
         let shared = &self.0;
@@ -463,7 +467,9 @@ impl Client {
     fn prepare(&self, state: &mut State, fid: Fid) -> Option<Closing> {
         state.policies.writeback.closes_no_more(fid);
         let dir = state.cache.inode(fid).dir();
-        let leased = state.locks.holds(dir, Bits::CHILD);
+        // No lease covers a file with several names.
+        let has_one_name = state.cache.attr_of(fid).is_some_and(|attr| attr.nlink == 1);
+        let leased = has_one_name && state.locks.holds(dir, Bits::CHILD);
         let mark = state.cache.mark(dir);
         let file = state.cache.file_known(fid)?;
         let handle = file.registration.begin_close()?;

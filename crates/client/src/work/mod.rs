@@ -4,6 +4,7 @@ pub(crate) mod advice;
 mod batch;
 mod births;
 pub(crate) mod close;
+mod close_sets;
 mod cut;
 pub(crate) mod flush;
 mod name_order;
