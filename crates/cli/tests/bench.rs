@@ -112,6 +112,43 @@ fn a_walk_counts_requests_and_leaves_nothing() {
 }
 
 #[test]
+fn write_back_is_measured_beside_others_and_nothing_is_left() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let sizes = "--tree 60 --entries 48 --tasks 1,4 --time 100ms --files 20 --copies 2 \
+        --rtts 0ms,2ms";
+    let words = format!("bench wbc {sizes} --runs 1 --work work --out out");
+    let words: Vec<&str> = words.split(' ').collect();
+    glint(dir.path(), &words).worked();
+    let json = fs::read_to_string(out.join("wbc.json")).unwrap();
+    let document: Value = serde_json::from_str(&json).unwrap();
+    let sections = document["sections"].as_array().unwrap();
+    let names = sections
+        .iter()
+        .map(|section| section["name"].as_str().unwrap());
+    let all = ["commands", "metadata", "profiles", "pathological", "rtt"];
+    assert!(names.eq(all), "{document}");
+    for section in sections {
+        let times = section["tables"][0]["rows"].as_array().unwrap();
+        let mut cells = times.iter().flat_map(|row| row.as_array().unwrap());
+        assert!(!cells.any(|cell| cell == "missing"), "{section}");
+        for figure in section["figures"].as_array().unwrap() {
+            let file = format!("{}.svg", figure["name"].as_str().unwrap());
+            let picture = fs::read_to_string(out.join(&file)).unwrap();
+            assert!(picture.contains("<circle"), "{file}: {picture}");
+        }
+    }
+    // Each create was a request where changes are written through.
+    let requests = &sections[4]["tables"][1]["rows"];
+    let frames = |row: usize| requests[row][1]["count"].as_u64().unwrap();
+    assert!(frames(0) < frames(1), "{requests}");
+    nothing_is_left(dir.path());
+}
+
+#[test]
 fn the_talk_is_redrawn_and_nothing_is_left() {
     if needs_root() {
         return;

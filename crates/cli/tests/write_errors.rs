@@ -259,8 +259,8 @@ fn what_is_unmounted_by_force_ends_although_its_servers_are_away() {
     assert_eq!(full.mount.ended(), Some(1), "{}", full.mount.said());
 }
 
-/// The kernel gives the device number of a mount that is off to the next one, whose process then
-/// listens at the name that is made of it.
+/// The kernel gives the number of a mount that is off to the next one. That one's process then listens at
+/// the name that is made of it.
 #[test]
 fn what_ends_by_force_is_not_taken_for_the_mount_that_has_its_device_number() {
     if needs_root() {

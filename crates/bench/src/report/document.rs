@@ -33,8 +33,8 @@ pub struct Section {
     pub figures: Vec<Figure>,
     /// What one must know to read them.
     pub notes: Vec<String>,
-    /// Every run.
-    pub runs: Column,
+    /// Every run, of each system.
+    pub runs: Vec<Column>,
 }
 
 /// All of them.
@@ -116,14 +116,26 @@ impl Section {
             "\">\": stopped there, the whole is more; in figures such a point is a triangle"
                 .to_owned()
         });
-        let absent = self.runs.absent.iter();
-        let absent = absent.map(|why| format!("not measured: {why}"));
-        let skipped = self.runs.steps.iter().filter_map(|runs| {
-            let why = runs.skipped.as_ref()?;
-            Some(format!("{}: {why}", runs.step))
+        let absent = self.runs.iter().filter_map(|column| {
+            let why = column.absent.as_ref()?;
+            Some(format!("{}not measured: {why}", self.of(column)))
+        });
+        let skipped = self.runs.iter().flat_map(|column| {
+            column.steps.iter().filter_map(|runs| {
+                let why = runs.skipped.as_ref()?;
+                Some(format!("{}{}: {why}", self.of(column), runs.step))
+            })
         });
         let own = self.notes.iter().cloned();
         own.chain(capped).chain(absent).chain(skipped)
+    }
+
+    /// Which system, where there are several.
+    fn of(&self, column: &Column) -> String {
+        match self.runs.len() {
+            1 => String::new(),
+            _ => format!("{}: ", column.name),
+        }
     }
 }
 
@@ -155,7 +167,7 @@ mod tests {
             tables: vec![table],
             figures: vec![figure],
             notes: vec!["cold".to_owned()],
-            runs,
+            runs: vec![runs],
         };
         Document {
             name: "xfast".to_owned(),

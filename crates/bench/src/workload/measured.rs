@@ -187,7 +187,7 @@ impl Before {
 }
 
 /// Runs the steps of one system's column.
-pub(super) struct Measurement<'a, 'p> {
+pub struct Measurement<'a, 'p> {
     pub(super) system: &'a mut dyn System,
     pub(super) column: Column,
     pub(super) cap: Duration,

@@ -1,5 +1,6 @@
 //! Workloads: real programs on a file system, timed and counted.
 
+mod effort;
 pub mod flat;
 mod measured;
 mod quiet;
@@ -7,8 +8,10 @@ pub mod stream;
 mod system;
 pub mod upcall;
 pub mod walk;
+pub mod wbc;
 pub mod xfast;
 
+pub use effort::Effort;
 pub use flat::{FlatConfig, flat};
 pub use stream::{StreamConfig, stream};
 pub use system::{Cold, Setting, System, Tunable};

@@ -89,4 +89,8 @@ pub trait Tunable {
     /// Where a second client of the same files is mounted, near the server. It is there until the
     /// next cold start.
     fn beside(&mut self) -> Result<PathBuf>;
+
+    /// Where that many clients of the same files are mounted, as far from the server as this one. It is the
+    /// first; the others are there until the next cold start.
+    fn mounts(&mut self, count: usize) -> Result<Vec<PathBuf>>;
 }

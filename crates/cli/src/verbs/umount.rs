@@ -69,16 +69,8 @@ impl Umount {
         let awaited = process.awaited(self.force);
         let serving = endpoint.as_ref().zip(awaited);
         let serving = serving.map(|(endpoint, pid)| endpoint.of_process(pid));
-        match &serving {
-            Some(serving) if done == Unmount::Lazy => end_service(serving)?,
-            None if done == Unmount::Lazy && !matches!(process, Process::Ended) => {
-                let point = self.point.display();
-                return Err(format!(
-                    "{point} is off here, and its process, which can't be asked, goes on until \
-                     nothing uses it"
-                ));
-            }
-            _ => {}
+        if done == Unmount::Lazy && !matches!(process, Process::Ended) {
+            self.end_service(serving.as_ref())?;
         }
         // What listens in place of the process may keep an answer back, and live on.
         let left = || match self.force {
@@ -116,6 +108,25 @@ impl Umount {
         Ok(())
     }
 
+    /// Ends the process of a mount that is off, and with it what its users have open. The kernel lets
+    /// only root do that without it. What servers take at once they get first.
+    fn end_service(&self, serving: Option<&Endpoint>) -> Result<(), String> {
+        let endpoint = serving.ok_or_else(|| {
+            let point = self.point.display();
+            format!(
+                "{point} is off here, and its process, which can't be asked, goes on until nothing uses it"
+            )
+        })?;
+        if let Ok(asked) = endpoint.begin(&Question::Sync) {
+            // Whatever is not written by then is lost, and told of at the end.
+            let _ = asked.within(LAST_WRITES).answer();
+        }
+        match endpoint.ask(&Question::Abandon)? {
+            Answer::Done => Ok(()),
+            _ => Err(format!("{} answered something else", endpoint.name)),
+        }
+    }
+
     /// Of a mount that is off already.
     fn abandon(&self, ending: &Endpoint) -> Result<(), String> {
         let pid = pid_of(ending)?;
@@ -135,19 +146,6 @@ impl Umount {
             self.point.display()
         ));
         Ok(())
-    }
-}
-
-/// Ends the process of a mount that is off, and with it what its users have open. The kernel lets
-/// only root do that without it. What servers take at once they get first.
-fn end_service(endpoint: &Endpoint) -> Result<(), String> {
-    if let Ok(asked) = endpoint.begin(&Question::Sync) {
-        // Whatever is not written by then is lost, and told of at the end.
-        let _ = asked.within(LAST_WRITES).answer();
-    }
-    match endpoint.ask(&Question::Abandon)? {
-        Answer::Done => Ok(()),
-        _ => Err(format!("{} answered something else", endpoint.name)),
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use super::effort::Effort;
 use super::lab::{Lab, conduct};
 use crate::error::Result;
 use crate::link::LinkSettings;
 use crate::progress::Progress;
 use crate::report::{Column, Section};
+use crate::workload::effort::Effort;
 use crate::workload::system::System;
 
 /// One experiment of the talk. It makes its files once through the file system, then measures cells: a

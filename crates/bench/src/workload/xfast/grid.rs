@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::effort::Effort;
 use super::experiment::Experiment;
 use super::lab::{Lab, seconds_at};
 use super::mode::{Mode, Window};
 use crate::error::Result;
 use crate::link::LinkSettings;
 use crate::report::{Axis, Cell, Column, Figure, Section, Series, Table};
+use crate::workload::effort::Effort;
 use crate::workload::flat::list;
 use crate::workload::quiet::quiet;
 
@@ -132,7 +132,7 @@ impl Experiment for Grid {
                  cold: pages of the directory carry attributes, and there are no batches"
                     .to_owned(),
             ],
-            runs,
+            runs: vec![runs],
         }
     }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use base::{Rng, SeededRng};
 
-use super::effort::Effort;
 use super::experiment::Experiment;
 use super::lab::Lab;
 use super::mode::Mode;
@@ -17,6 +16,7 @@ use crate::error::{During, Result};
 use crate::interrupt::StopFlag;
 use crate::process::time;
 use crate::report::{Axis, Column, Figure, Point, Sample, Section, Series, Table};
+use crate::workload::effort::Effort;
 use crate::workload::measured::Turn;
 use crate::workload::quiet::quiet;
 
@@ -270,7 +270,7 @@ impl Experiment for Harmless {
                 }),
             ],
             notes: self.notes(),
-            runs,
+            runs: vec![runs],
         }
     }
 }

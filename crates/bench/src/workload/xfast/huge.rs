@@ -7,12 +7,12 @@ use std::process::Command;
 use nix::fcntl::AT_FDCWD;
 use nix::sys::stat::{Mode as Permissions, SFlag, mknodat};
 
-use super::effort::Effort;
 use super::experiment::Experiment;
 use super::lab::{Lab, seconds_at};
 use super::mode::Mode;
 use crate::error::Result;
 use crate::report::{Axis, Cell, Column, Figure, Point, Sample, Section, Series, Table};
+use crate::workload::effort::Effort;
 use crate::workload::quiet::quiet;
 
 /// The same work on so many times the files may take this many times as long.
@@ -181,7 +181,7 @@ impl Experiment for Huge {
                 "cold: a fresh mount, what is printed counted by wc; peak: the most that was seen, ten times a second".to_owned(),
                 format!("\"!\": more than {LINEAR} times as long as in proportion to the files"),
             ],
-            runs,
+            runs: vec![runs],
         }
     }
 }

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::effort::Effort;
 use super::mode::Mode;
 use crate::error::{BenchError, During, Result};
 use crate::progress::{Event, Progress};
 use crate::report::{Column, Point, Sample};
+use crate::workload::effort::Effort;
 use crate::workload::flat;
 use crate::workload::measured::{Measurement, Plan, measure};
 use crate::workload::system::{Setting, System, Tunable};

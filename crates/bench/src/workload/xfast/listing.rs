@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use super::effort::Effort;
 use super::experiment::Experiment;
 use super::lab::{Lab, seconds_at};
 use super::mode::Mode;
 use crate::error::Result;
 use crate::report::{Axis, Cell, Column, Figure, Point, Section, Series, Table};
+use crate::workload::effort::Effort;
 use crate::workload::flat::list;
 
 const MODES: [Mode; 2] = [Mode::Off, Mode::Sas(None)];
@@ -81,7 +81,7 @@ impl Experiment for Listing {
                 "off: statahead_max is 0, the talk's FLAT(1, 1); SAS: prefetch as it comes"
                     .to_owned(),
             ],
-            runs,
+            runs: vec![runs],
         }
     }
 }

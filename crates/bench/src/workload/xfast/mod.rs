@@ -2,7 +2,6 @@
 //! Glint. Drawing a table or a figure is pure: it reads the measured `Column`s.
 
 mod appender;
-mod effort;
 mod experiment;
 mod grid;
 mod harmless;
@@ -16,7 +15,6 @@ mod sizes;
 mod trees;
 mod writers;
 
-pub use effort::Effort;
 pub use experiment::Experiment;
 pub use grid::Grid;
 pub use harmless::Harmless;

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::effort::Effort;
 use super::experiment::Experiment;
 use super::lab::{Lab, requests_at, seconds_at, speedup_at};
 use super::mode::Mode;
@@ -12,6 +11,7 @@ use crate::error::Result;
 use crate::link::LinkSettings;
 use crate::report::{Axis, Cell, Column, Figure, Point, Sample, Section, Series, Table};
 use crate::tree::SourceTree;
+use crate::workload::effort::Effort;
 use crate::workload::walk::find;
 
 /// One tree, far away.
@@ -167,7 +167,7 @@ impl Experiment for RoundTrips {
                 "off: statahead_max is 0, the talk's baseline".to_owned(),
                 self.link_note(),
             ],
-            runs,
+            runs: vec![runs],
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::interrupt::StopFlag;
 use crate::progress::silent;
 use crate::report::{Cell, Column, Figure, Point, Sample, Statahead, StepRuns, Table};
 use crate::tree::{SourceTree, TreeCount};
+use crate::workload::effort::Effort;
 use crate::workload::quiet::quiet;
 use crate::workload::{Cold, Setting, System, Tunable};
 
@@ -289,6 +290,10 @@ impl Tunable for Tuned {
 
     fn beside(&mut self) -> Result<PathBuf> {
         Ok(self.root.path().to_owned())
+    }
+
+    fn mounts(&mut self, count: usize) -> Result<Vec<PathBuf>> {
+        Ok(vec![self.root.path().to_owned(); count])
     }
 }
 

@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::effort::Effort;
 use super::experiment::Experiment;
 use super::lab::Lab;
 use super::mode::Mode;
 use crate::error::{During, Result};
 use crate::report::{Cell, Column, Sample, Section, Table};
 use crate::tree::SourceTree;
+use crate::workload::effort::Effort;
 use crate::workload::walk::{find, unpack};
 
 /// Copies of one tree.
@@ -108,7 +108,7 @@ impl Experiment for Trees {
                     .to_owned(),
                 "CPU: of the mount's process".to_owned(),
             ],
-            runs,
+            runs: vec![runs],
         }
     }
 }

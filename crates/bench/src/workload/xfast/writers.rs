@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::appender::{Appenders, Work, name};
-use super::effort::Effort;
 use super::experiment::Experiment;
 use super::lab::{Lab, requests_at, seconds_at};
 use super::mode::Mode;
@@ -16,6 +15,7 @@ use crate::interrupt::StopFlag;
 use crate::process::time;
 use crate::progress::Event;
 use crate::report::{Axis, Cell, Column, Figure, Point, Sample, Section, Series, Table};
+use crate::workload::effort::Effort;
 use crate::workload::flat::list;
 use crate::workload::quiet::quiet;
 
@@ -210,7 +210,7 @@ impl Experiment for Writers {
                  writers ran"
                     .to_owned(),
             ],
-            runs,
+            runs: vec![runs],
         }
     }
 }

@@ -43,6 +43,18 @@ pub const NO_PREFETCH: Flavour = Flavour {
     params: &[("statahead_max", 0)],
     serve: &[],
 };
+/// Names and attributes are written back, as `llite.*.wbc=1` says.
+pub const WRITE_BACK: Flavour = Flavour {
+    name: "Glint, wbc=1",
+    params: &[("wbc", 1)],
+    serve: &[],
+};
+/// Each change is a request, as `llite.*.wbc=0` says.
+pub const WRITE_THROUGH: Flavour = Flavour {
+    name: "Glint, wbc=0",
+    params: &[("wbc", 0)],
+    serve: &[],
+};
 /// Nothing is durable and nothing is kept to be done again.
 pub const UNDURABLE: Flavour = Flavour {
     name: "Glint, undurable",
@@ -56,6 +68,8 @@ pub struct Glint<'l> {
     mount: RefCell<Mount>,
     /// Mounted when it is first asked for, until the next cold start: it would hold locks.
     beside: RefCell<Mount>,
+    /// As far away as the first, until the next cold start.
+    further: Vec<Mount>,
     served: Served<'l>,
     point: PathBuf,
     flavour: &'static Flavour,
@@ -91,6 +105,7 @@ impl<'l> Glint<'l> {
             mount: RefCell::new(Mount::prepare(dir.join("mnt"))?),
             point: dir.join("mnt"),
             beside: RefCell::new(Mount::prepare(dir.join("beside"))?),
+            further: Vec::new(),
             served,
             flavour,
             tuning: Vec::new(),
@@ -111,17 +126,35 @@ impl<'l> Glint<'l> {
         ended.map_err(|error| failed(error, &self.stop))
     }
 
+    fn end_further(&mut self) -> Result<()> {
+        for mut mount in std::mem::take(&mut self.further) {
+            let ended = mount.end(&self.stop);
+            ended.map_err(|error| failed(error, &self.stop))?;
+            std::fs::remove_dir(&mount.point).map_err(|source| BenchError::Io {
+                doing: format!("removing {}", mount.point.display()),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+
     fn mount(&mut self) -> Result<()> {
         let child = self.start(&self.point, self.way)?;
         self.mount.get_mut().child = Some(child);
-        let settings = self.flavour.params.iter().chain(&self.tuning);
-        settings.copied().try_for_each(|setting| self.set(setting))
+        self.set_all(&self.point)
     }
 
-    fn set(&self, (name, value): Setting) -> Result<()> {
+    fn set_all(&self, point: &Path) -> Result<()> {
+        let settings = self.flavour.params.iter().chain(&self.tuning);
+        settings
+            .copied()
+            .try_for_each(|setting| self.set(point, setting))
+    }
+
+    fn set(&self, point: &Path, (name, value): Setting) -> Result<()> {
         let name = name.to_owned();
         let question = Question::SetParam { name, value };
-        let answer = ask(&self.point, &question);
+        let answer = ask(point, &question);
         answer
             .map(|_| ())
             .map_err(|error| failed(error, &self.stop))
@@ -169,11 +202,11 @@ impl Tunable for Glint<'_> {
         }
         let named = |name: &str| settings.iter().any(|(other, _)| *other == name);
         for (name, _) in before.into_iter().filter(|(name, _)| !named(name)) {
-            self.set(self.unset(name)?)?;
+            self.set(&self.point, self.unset(name)?)?;
         }
         self.tuning
             .iter()
-            .try_for_each(|setting| self.set(*setting))
+            .try_for_each(|setting| self.set(&self.point, *setting))
     }
 
     fn set_round_trip(&mut self, rtt: Duration) -> Result<()> {
@@ -191,6 +224,18 @@ impl Tunable for Glint<'_> {
 
     fn beside(&mut self) -> Result<PathBuf> {
         self.mount_beside()
+    }
+
+    fn mounts(&mut self, count: usize) -> Result<Vec<PathBuf>> {
+        for number in self.further.len() + 1..count {
+            let point = self.point.with_file_name(format!("mnt{number}"));
+            let mut mount = Mount::prepare(point)?;
+            mount.child = Some(self.start(&mount.point, self.way)?);
+            self.set_all(&mount.point)?;
+            self.further.push(mount);
+        }
+        let further = self.further.iter().map(|mount| mount.point.clone());
+        Ok(std::iter::once(self.point.clone()).chain(further).collect())
     }
 }
 
@@ -224,6 +269,7 @@ impl System for Glint<'_> {
 
     fn make_cold(&mut self) -> Result<Cold> {
         self.end(&self.beside)?;
+        self.end_further()?;
         self.end(&self.mount)?;
         self.mount()?;
         Ok(Cold::Done)

@@ -11,6 +11,8 @@ mod rivals;
 mod screen;
 mod served;
 mod walk;
+mod wbc;
+mod written;
 mod xfast;
 
 use std::process::ExitCode;
@@ -30,6 +32,8 @@ pub enum Bench {
     Numbers(numbers::Numbers),
     /// The tables and figures of the talk on Xfast, measured here.
     Xfast(xfast::Xfast),
+    /// What metadata write-back is for: the tables of the talk on Lustre's, measured here.
+    Wbc(wbc::Wbc),
     /// A file system in memory, which others are compared with.
     #[command(hide = true)]
     Floor(floor::FloorVerb),
@@ -46,6 +50,7 @@ impl Bench {
             Bench::Flat(verb) => verb.run(),
             Bench::Numbers(verb) => verb.run(),
             Bench::Xfast(verb) => verb.run(),
+            Bench::Wbc(verb) => verb.run(),
             Bench::Floor(verb) => verb.run(),
             Bench::Link(verb) => return verb.run(),
         };

@@ -12,7 +12,7 @@ use bench::{
 use clap::ValueEnum;
 
 use super::floor::FloorFs;
-use super::glint::{Glint, NO_PREFETCH, PLAIN, UNDURABLE};
+use super::glint::{Glint, NO_PREFETCH, PLAIN, UNDURABLE, WRITE_BACK, WRITE_THROUGH};
 use super::named::Named;
 
 /// A sparse file's length: room for a tree and its copy.
@@ -31,6 +31,10 @@ pub enum Rival {
     /// The same, that keeps and awaits nothing for what a crash might take.
     #[value(skip)]
     GlintUndurable,
+    /// The same with llite.*.wbc=1.
+    GlintWriteBack,
+    /// The same with llite.*.wbc=0.
+    GlintWriteThrough,
     /// sshfs over the same link.
     Sshfs,
     /// A new ext4 on a file (root only).
@@ -53,6 +57,8 @@ impl Rival {
             Rival::Glint => PLAIN.name,
             Rival::GlintNoPrefetch => NO_PREFETCH.name,
             Rival::GlintUndurable => UNDURABLE.name,
+            Rival::GlintWriteBack => WRITE_BACK.name,
+            Rival::GlintWriteThrough => WRITE_THROUGH.name,
             Rival::Sshfs => "sshfs",
             Rival::Ext4 => "ext4",
             Rival::Tmpfs => "tmpfs",
@@ -64,6 +70,7 @@ impl Rival {
 }
 
 /// What takes part, and where.
+#[derive(Clone)]
 pub struct Rivals {
     /// Systems to be set up.
     pub systems: Vec<Rival>,
@@ -141,7 +148,13 @@ impl Rivals {
 
     /// None where none is wanted or can be had.
     fn link(&self, progress: &mut Progress) -> Result<Option<Link>> {
-        let remote = [Rival::Glint, Rival::GlintNoPrefetch, Rival::Sshfs];
+        let remote = [
+            Rival::Glint,
+            Rival::GlintNoPrefetch,
+            Rival::GlintWriteBack,
+            Rival::GlintWriteThrough,
+            Rival::Sshfs,
+        ];
         let wanted = self.settings != LinkSettings::default();
         if !wanted || !self.systems.iter().any(|system| remote.contains(system)) {
             return Ok(None);
@@ -177,6 +190,8 @@ impl Rivals {
         match rival {
             Rival::Glint => glint(&PLAIN, measure),
             Rival::GlintNoPrefetch => glint(&NO_PREFETCH, measure),
+            Rival::GlintWriteBack => glint(&WRITE_BACK, measure),
+            Rival::GlintWriteThrough => glint(&WRITE_THROUGH, measure),
             Rival::GlintUndurable => glint(&UNDURABLE, measure),
             Rival::Sshfs => match link {
                 Some(link) => measure(&mut Sshfs::create(link, place.path(), stop)?),

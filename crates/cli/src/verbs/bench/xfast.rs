@@ -1,20 +1,18 @@
 //! `glint bench xfast`
 
-use std::path::PathBuf;
 use std::time::Duration;
 
+use bench::workload::Effort;
 use bench::workload::xfast::{
-    Effort, Experiment, FILES_MAX, Grid, Harmless, Huge, Listing, RoundTrips, Trees, Writers,
+    Experiment, FILES_MAX, Grid, Harmless, Huge, Listing, RoundTrips, Trees, Writers,
 };
-use bench::{
-    BenchError, Column, Document, Event, Figures, Progress, Report, Result, SourceTree, StopFlag,
-};
+use bench::{Column, Document, Event, Progress, Report, Result, SourceTree, StopFlag};
 use clap::{Args, ValueEnum};
 
-use super::rivals::{Rival, Rivals, remove_stale};
+use super::rivals::{Rival, Rivals};
 use super::screen::Screen;
 use super::walk::{Bandwidth, TreeSource, bandwidth, cap, duration};
-use crate::output::say_lines;
+use super::written::Written;
 
 /// What is measured together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -92,15 +90,8 @@ pub struct Xfast {
     /// As large as the talk's.
     #[arg(long)]
     full: bool,
-    /// Where the file system is set up meanwhile.
-    #[arg(long, default_value = "demo-data")]
-    work: PathBuf,
-    /// A directory for xfast.md, xfast.json and the figures; files of these names are replaced.
-    #[arg(long)]
-    out: Option<PathBuf>,
-    /// Print JSON instead of Markdown.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    written: Written,
 }
 
 /// What the two presets differ in.
@@ -138,11 +129,7 @@ impl Xfast {
         let document = self.measure(&stop, &mut |event| screen.show(event));
         screen.clear();
         let document = document.map_err(|error| error.to_string())?;
-        say_lines(match self.json {
-            true => document.json().map_err(|error| error.to_string())?,
-            false => document.markdown(Figures::LeftOut),
-        });
-        Ok(())
+        self.written.show(&document)
     }
 
     fn size(&self) -> &'static Size {
@@ -158,46 +145,15 @@ impl Xfast {
             self.runs
         );
         let mut document = Document::new("xfast", title);
-        self.prepare_out()?;
-        let rivals = self.rivals(stop)?;
+        self.written.prepare()?;
+        let rivals = self.written.rivals(&[Rival::Glint], stop)?;
         let tree = self.source_tree(&rivals, progress)?;
         for experiment in self.experiments(tree.as_ref(), stop) {
             let runs = measure(experiment.as_ref(), &rivals, progress)?;
             document.sections.push(experiment.section(runs));
-            self.write(&document)?;
+            self.written.write(&document)?;
         }
         Ok(document)
-    }
-
-    /// A directory that cannot be written is better known before anything is measured.
-    fn prepare_out(&self) -> Result<()> {
-        let Some(out) = &self.out else { return Ok(()) };
-        let made = std::fs::create_dir_all(out).and_then(|()| tempfile::tempfile_in(out));
-        made.map(|_| ()).map_err(|source| BenchError::Io {
-            doing: format!("writing in {}", out.display()),
-            source,
-        })
-    }
-
-    fn write(&self, document: &Document) -> Result<()> {
-        self.out.iter().try_for_each(|out| document.write(out))
-    }
-
-    fn rivals(&self, stop: &StopFlag) -> Result<Rivals> {
-        let work = std::path::absolute(&self.work).map_err(|source| BenchError::Io {
-            doing: format!("finding {}", self.work.display()),
-            source,
-        })?;
-        remove_stale(&work);
-        Ok(Rivals {
-            systems: vec![Rival::Glint],
-            directories: Vec::new(),
-            drop_caches: false,
-            like_disks: false,
-            settings: bench::LinkSettings::default(),
-            work,
-            stop: stop.clone(),
-        })
     }
 
     fn parts(&self) -> Vec<Part> {
