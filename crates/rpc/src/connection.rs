@@ -218,9 +218,13 @@ impl Connection {
             if !patience.is_zero() {
                 awake::keep_cpus();
             }
-            while ::threads::now().duration_since(began) < patience && !watched.is_ready() {
+            let mut looked = began;
+            while looked.duration_since(began) < patience && !watched.is_ready() {
                 // The thread that wants this CPU has better use for it.
                 ::threads::yield_now();
+                let back = ::threads::now();
+                wakefulness.gave_cpu_for(back.duration_since(looked));
+                looked = back;
             }
             let next = || {
                 let frame = self.transport.receive(FRAME_BYTES_MAX, None)?;

@@ -367,11 +367,13 @@ impl<H: Handler + ?Sized> Reader<H> {
                 (Received::Gone, _) => return Ok(None),
                 _ => {}
             }
+            let looked = began.elapsed();
             if attended {
                 began = Instant::now();
-            } else if began.elapsed() < patience {
+            } else if looked < patience {
                 // The thread that wants this CPU has better use for it.
                 thread::yield_now();
+                watch.wakefulness.gave_cpu_for(began.elapsed() - looked);
             } else {
                 self.attend_no_more(watch);
                 self.device.wait();
