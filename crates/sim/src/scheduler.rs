@@ -50,6 +50,8 @@ struct State {
     ready: Vec<usize>,
     waiting: HashMap<usize, VecDeque<usize>>,
     timers: BTreeSet<(Duration, u64, usize)>,
+    /// Timers ring at multiples of this, unless it is zero.
+    timer_slack: Duration,
     frozen: BTreeMap<Node, Duration>,
     running: usize,
     now: Duration,
@@ -155,6 +157,12 @@ impl Scheduler {
     pub fn move_to(&self, node: Node) {
         let me = ME.get();
         self.lock().threads[me].node = node;
+    }
+
+    /// From now on timers ring late, at the next multiple of `slack`: threads that look at their clocks again
+    /// and again do so together. Zero: each in time.
+    pub fn set_timer_slack(&self, slack: Duration) {
+        self.lock().timer_slack = slack;
     }
 
     /// No thread of `node` runs for `time`.
@@ -301,6 +309,18 @@ fn hand_over(mut state: MutexGuard<'_, State>, next: Option<usize>) {
     }
 }
 
+/// The first multiple of `step` at or after `time`.
+fn rounded_up(time: Duration, step: Duration) -> Duration {
+    let steps = time.as_nanos().checked_div(step.as_nanos());
+    let below = steps.map_or(time, |steps| {
+        step.saturating_mul(steps.try_into().unwrap_or(u32::MAX))
+    });
+    match below < time {
+        true => below + step,
+        false => below,
+    }
+}
+
 impl State {
     fn new(seed: u64) -> State {
         State {
@@ -308,6 +328,7 @@ impl State {
             ready: Vec::new(),
             waiting: HashMap::new(),
             timers: BTreeSet::new(),
+            timer_slack: Duration::ZERO,
             frozen: BTreeMap::new(),
             running: 0,
             now: Duration::ZERO,
@@ -321,6 +342,7 @@ impl State {
     }
 
     fn set_timer(&mut self, id: usize, at: Duration) {
+        let at = rounded_up(at, self.timer_slack);
         self.timers_set += 1;
         self.threads[id].until = Some((at, self.timers_set));
         self.timers.insert((at, self.timers_set, id));
@@ -450,5 +472,33 @@ impl Simulation for Scheduler {
 
     fn current(&self) -> u64 {
         ME.get() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_ring_in_time_or_together() {
+        let times = Arc::<Mutex<Vec<Duration>>>::default();
+        let seen = times.clone();
+        let millis = Duration::from_millis;
+        let ended = Scheduler::run(1, Duration::from_secs(60), move |scheduler| {
+            let sleep = |time| {
+                threads::sleep(time);
+                seen.lock().unwrap().push(scheduler.time());
+            };
+            sleep(millis(300));
+            scheduler.set_timer_slack(millis(1000));
+            sleep(millis(300));
+            sleep(millis(1000));
+            sleep(millis(1001));
+            scheduler.set_timer_slack(Duration::ZERO);
+            sleep(millis(300));
+        });
+        assert_eq!(ended.trouble, Vec::<String>::new());
+        let expected = [300, 1000, 2000, 4000, 4300].map(millis);
+        assert_eq!(*times.lock().unwrap(), expected);
     }
 }

@@ -19,6 +19,9 @@ const LOOK: Duration = Duration::from_secs(2);
 const SEARCHES_MAX: Duration = Duration::from_secs(2000);
 /// How often it is looked meanwhile whether that goes on.
 const SEARCH_LOOK: Duration = Duration::from_secs(60);
+/// How late timers ring meanwhile: nobody asks for anything, and half an hour of ticks is most of a run's
+/// work.
+const SEARCH_SLACK: Duration = Duration::from_secs(4);
 
 impl Cluster {
     fn machines(&self) -> impl Iterator<Item = &Machine> {
@@ -73,11 +76,13 @@ impl Cluster {
         if !left.is_empty() || !self.may_have_leaked_objects() {
             return left;
         }
+        self.scheduler.set_timer_slack(SEARCH_SLACK);
         let mut waited = Duration::ZERO;
         while self.may_have_leaked_objects() && waited < SEARCHES_MAX {
             threads::sleep(SEARCH_LOOK);
             waited += SEARCH_LOOK;
         }
+        self.scheduler.set_timer_slack(Duration::ZERO);
         self.left_soon()
     }
 
