@@ -54,6 +54,18 @@ impl Place {
         finish(helper.args(words).current_dir(self.path()))
     }
 
+    /// Runs `script` in a mount namespace of its own, beside `sbin`, a copy of `/sbin`. The script may add
+    /// helpers to the copy and bind it over the original.
+    fn finish_apart(&self, script: &str) -> Ran {
+        fs::create_dir(self.path().join("sbin")).unwrap();
+        let script = format!("cp -a /sbin/. sbin/\n{script}");
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "sh", "-euc", &script])
+            .current_dir(self.path());
+        finish(&mut command)
+    }
+
     /// Options and source of what is mounted on `mnt`, as the kernel has them.
     fn entry(&self) -> Option<(Vec<String>, String)> {
         let point = fs::canonicalize(self.path()).unwrap().join("mnt");
@@ -116,19 +128,13 @@ fn mount_and_umount_find_the_helpers() {
         return;
     }
     let place = Place::new();
-    // Where they look, in a mount namespace of this test's.
     let script = format!(
-        "cp -a /sbin/. sbin/ && cp -P mount.glint umount.fuse.glint sbin/ && mount --bind sbin /sbin &&
+        "cp -P mount.glint umount.fuse.glint sbin/ && mount --bind sbin /sbin &&
          mount -t glint {0}:/ mnt -o key=D/key,ro,log=log,x-systemd.automount,_netdev &&
          findmnt -n -o SOURCE,FSTYPE,OPTIONS mnt && umount mnt && ! findmnt mnt",
         place.address
     );
-    fs::create_dir(place.path().join("sbin")).unwrap();
-    let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "sh", "-euc", &script])
-        .current_dir(place.path());
-    let ran = finish(&mut command);
+    let ran = place.finish_apart(&script);
     let said: Vec<&str> = ran.worked().split_whitespace().collect();
     assert_eq!(
         said[..2],
@@ -170,19 +176,14 @@ fn remount_changes_what_it_names_and_nothing_else() {
         ),
     ];
     let mut script = format!(
-        "cp -a /sbin/. sbin/ && cp -P mount.fuse.glint sbin/ && mount --bind sbin /sbin
+        "cp -P mount.fuse.glint sbin/ && mount --bind sbin /sbin
          ./mount.glint {}:/ mnt -o key=D/key,log=log; trap 'umount -l mnt' EXIT\n",
         place.address
     );
     for (change, _) in changes {
         script += &format!("{change} && findmnt -n -o VFS-OPTIONS mnt\n");
     }
-    fs::create_dir(place.path().join("sbin")).unwrap();
-    let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "sh", "-euc", &script])
-        .current_dir(place.path());
-    let ran = finish(&mut command);
+    let ran = place.finish_apart(&script);
     for ((change, wanted), options) in changes.iter().zip(ran.worked().lines()) {
         assert_eq!(options, *wanted, "{change}: {ran:?}");
     }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use base::{ClientId, Fid, FsError, LockHandle, TargetIndex, Transno};
+use base::{Fid, FsError, LockHandle, TargetIndex, Transno};
 use support::sets::*;
 use support::*;
 use wire::mdt::{Access, OpenHandle, Reply, Request, SetAttr};
@@ -14,18 +14,6 @@ const BOTH: Access = Access {
     write: true,
     exec: false,
 };
-
-/// A world with a client and two directories.
-fn world() -> (World, ClientId, Fid, Fid) {
-    let mut world = World::new();
-    let a = world.connect(1);
-    let (d, e) = (
-        world.mkdir(a, Fid::ROOT, "d"),
-        world.mkdir(a, Fid::ROOT, "e"),
-    );
-    world.wall.secs = 1001;
-    (world, a, d, e)
-}
 
 #[test]
 fn a_set_makes_files_of_every_kind_as_its_client_has_them() {

@@ -2,23 +2,11 @@
 
 mod support;
 
-use base::{ClientId, Fid, Timestamp};
+use base::Timestamp;
 use support::sets::*;
 use support::*;
 use wire::FileKind;
 use wire::mdt::{OpenHandle, Reply, Request, SetAttr};
-
-/// A world with a client and two directories.
-fn world() -> (World, ClientId, Fid, Fid) {
-    let mut world = World::new();
-    let a = world.connect(1);
-    let (d, e) = (
-        world.mkdir(a, Fid::ROOT, "d"),
-        world.mkdir(a, Fid::ROOT, "e"),
-    );
-    world.wall.secs = 1001;
-    (world, a, d, e)
-}
 
 #[test]
 fn a_set_that_is_sent_again_is_answered_again() {

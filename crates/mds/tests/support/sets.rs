@@ -13,6 +13,18 @@ pub const NOW: Timestamp = Timestamp {
     nanos: 7,
 };
 
+/// A world with a client and two directories.
+pub fn world() -> (World, ClientId, Fid, Fid) {
+    let mut world = World::new();
+    let a = world.connect(1);
+    let (d, e) = (
+        world.mkdir(a, Fid::ROOT, "d"),
+        world.mkdir(a, Fid::ROOT, "e"),
+    );
+    world.wall.secs = 1001;
+    (world, a, d, e)
+}
+
 pub fn at(secs: i64) -> Timestamp {
     Timestamp { secs, nanos: 0 }
 }
