@@ -84,6 +84,12 @@ impl Mds {
             };
             return self.park(parked, out);
         }
+        if let (Request::Open { fid, intent, .. }, Ok(_)) = (&parked.request, &ran.result)
+            && intent.is_reopen()
+            && let Err(failure) = self.leave_to_user(call.client, *fid)
+        {
+            return self.fail(call, failure, out);
+        }
         if let Ok(Reply::Page(page)) = &mut ran.result
             && let Err(failure) = self.leave_out_closed(call.client, page)
         {
@@ -141,6 +147,7 @@ impl Mds {
                 self.sharing.wait_for(client, &sights)
             }
         };
+        // Also here: an answer that is held back takes no locks along.
         shown.max(self.lease_ended)
     }
 
@@ -162,6 +169,7 @@ impl Mds {
         let full = self.is_full()?;
         let replay = parked.replay.as_deref();
         let wall = replay.and_then(time_of).unwrap_or(self.wall);
+        let may_be_done = self.may_be_done(parked.call.client);
         let mut txn = Txn::new(&self.store, self.hasher, self.state, wall);
         txn.is_again = replay.is_some();
         let transno = txn.transno;
@@ -174,6 +182,7 @@ impl Mds {
             removing: self.destroys.is_removing(self.now),
             grace: self.recovery.is_grace(),
             durable_first: false,
+            may_be_done,
             replay,
         };
         let result = match self.locks.refused(&parked.request, &ctx) {
@@ -428,6 +437,7 @@ impl Mds {
 
     /// Answers, at once or when `wait_for` is durable.
     pub(crate) fn answer(&mut self, answer: Answer, wait_for: Transno, out: &mut Vec<Output>) {
+        let wait_for = wait_for.max(self.lease_ended);
         if matches!(answer.result, Err(FsError::NoSpace)) && self.room.refuse() {
             tracing::warn!(
                 "{}: no space left for names and attributes, new ones are refused with ENOSPC; \
@@ -500,6 +510,10 @@ impl Mds {
                 Ok(wait) => wait_for = wait_for.max(wait),
                 Err(failure) => return self.fail(call, failure, out),
             }
+            // Nobody was served since: its client has still to itself what came with the answer.
+            if let (Request::Update { changes, .. }, true) = (request, self.reclaimed.is_open()) {
+                self.lease_made(call.client, changes, &mut answer);
+            }
         }
         let Call { client, tag, .. } = call;
         self.answer(
@@ -535,6 +549,7 @@ impl Mds {
             removing: self.destroys.is_removing(self.now),
             grace: self.recovery.is_grace(),
             durable_first: false,
+            may_be_done: false,
             replay: None,
         };
         for of_file in uses {

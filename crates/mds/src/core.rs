@@ -5,6 +5,7 @@ mod busy;
 mod callback;
 mod entry;
 mod osts;
+mod reclaim;
 mod recovery;
 mod walks;
 
@@ -69,6 +70,7 @@ pub struct Mds {
     /// The end of a client that had a write lease. Until it is durable nothing is answered.
     pub(crate) lease_ended: Transno,
     pub(crate) recovery: Recovery,
+    pub(crate) reclaimed: crate::reclaimed::ReclaimedLeases,
     pub(crate) destroys: crate::destroy::DestroyLog,
     pub(crate) leaks: crate::leaks::LeakSearches,
     pub(crate) watermarks: crate::watermarks::PeerWatermarks,
@@ -86,6 +88,7 @@ fn gives_way(request: &Request) -> bool {
         Request::Close { under, .. } => under.0 != 0,
         Request::Open { intent, .. } => intent.is_reopen(),
         Request::Cancel { .. } | Request::Convert { .. } | Request::Update { .. } => true,
+        Request::ReclaimLease { .. } => true,
         _ => false,
     }
 }
@@ -142,6 +145,10 @@ impl Mds {
             newcomers: VecDeque::new(),
             committed: state.transno,
             lease_ended: Transno(0),
+            reclaimed: match recovery.is_open() {
+                true => crate::reclaimed::ReclaimedLeases::expected(),
+                false => crate::reclaimed::ReclaimedLeases::default(),
+            },
             recovery,
             room: Room::default(),
             walks: crate::walks::Walks::default(),
@@ -286,6 +293,7 @@ impl Mds {
                 self.join(call.client, *boot_epoch);
                 Ok(())
             }
+            Request::ReclaimLease { dir } => return self.reclaim_lease(call, *dir, out),
             Request::Walk { .. } => return self.start_walk(call, &request, out),
             _ => return self.start_op(call, request, out),
         };
@@ -403,6 +411,7 @@ impl Mds {
             removing: self.destroys.is_removing(self.now),
             grace: self.recovery.is_grace(),
             durable_first: false,
+            may_be_done: false,
             replay: parked.replay.as_deref(),
         };
         with_op(request, |op| op.needs(&ctx)).unwrap_or_else(|| Err(FsError::Invalid.into()))
@@ -559,7 +568,9 @@ impl Mds {
     /// A target that stops does nothing. What tells of an earlier boot it has not refused: that is told
     /// to the next one.
     pub(crate) fn reply_halted(&self, call: Call, request: &Request, out: &mut Vec<Output>) {
-        if !self.is_of_the_past(call, request) {
+        let is_for_next_boot =
+            self.is_of_the_past(call, request) || matches!(request, Request::Update { .. });
+        if !is_for_next_boot {
             reply(out, call, Err(FsError::Io));
         }
     }

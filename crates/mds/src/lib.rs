@@ -25,6 +25,7 @@ pub mod namespace;
 pub mod opens;
 pub mod ops;
 mod recent;
+mod reclaimed;
 pub mod records;
 pub mod recovery;
 mod request;

@@ -362,6 +362,16 @@ impl Locks {
         Some(grant)
     }
 
+    /// Another client than the holder uses a child of a directory. The holder, which knows nothing of the
+    /// child yet, is not told that its write lease does not cover it.
+    pub fn leave_out(&mut self, client: ClientId, dir: Fid, child: Fid) {
+        let lease = self.write_leases.get(&dir).copied();
+        if let Some((holder, handle)) = lease.filter(|(holder, _)| *holder != client) {
+            self.table.withhold(handle, [(child.0, CHILDREN)]);
+            self.disturbed.insert((holder, dir));
+        }
+    }
+
     /// Some client has a write lease.
     pub fn has_write_leases(&self) -> bool {
         !self.write_leases.is_empty()

@@ -40,6 +40,8 @@ pub(crate) enum Effect {
     GiveUp(ClientUuid),
     /// The request has waited for the end of the window.
     Serve(Call, Request),
+    /// All that was under way under write leases of the boot before has run.
+    EndReclaiming,
 }
 
 /// The clients that the MDT waits for since its restart.
@@ -128,6 +130,14 @@ impl Recovery {
         self.window.wait((call, request)).map_err(refused)
     }
 
+    /// Takes out the requests that need not wait for the end.
+    pub(crate) fn take_waiting(
+        &mut self,
+        is_served: impl FnMut(&(Call, Request)) -> bool,
+    ) -> Vec<(Call, Request)> {
+        self.window.extract(is_served)
+    }
+
     /// A client that is gone waits for nothing.
     pub(crate) fn forget_waiting(&mut self, client: ClientId) {
         self.window.retain(|(call, _)| call.client != client);
@@ -186,10 +196,15 @@ impl Recovery {
         let replayed = self.replayed;
         tracing::info!(replayed, "recovery is over");
         let give_up = missing.into_iter().map(|client| Effect::GiveUp(client.0));
-        let serve = waiting
-            .into_iter()
-            .map(|(call, request)| Effect::Serve(call, request));
-        give_up.chain(serve).collect()
+        // Sets of changes first: nobody may come into a directory in which one is under way.
+        let is_set = |(_, request): &(Call, Request)| matches!(request, Request::Update { .. });
+        let (sets, others): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_set);
+        let serve = |(call, request)| Effect::Serve(call, request);
+        give_up
+            .chain(sets.into_iter().map(serve))
+            .chain([Effect::EndReclaiming])
+            .chain(others.into_iter().map(serve))
+            .collect()
     }
 }
 
@@ -304,7 +319,8 @@ mod tests {
         assert!(recovery.awaits([2; 16]));
         assert_eq!(recovery.step(at(1), Event::Back([1; 16])), []);
         let served = recovery.step(at(2), Event::Back([2; 16]));
-        assert_eq!(served, [Effect::Serve(CALL, Request::Sync)]);
+        let all = [Effect::EndReclaiming, Effect::Serve(CALL, Request::Sync)];
+        assert_eq!(served, all);
         assert!(!recovery.is_open() && recovery.is_grace());
         assert_eq!(recovery.next(), Some(at(2).after(GRACE)));
     }
@@ -315,7 +331,11 @@ mod tests {
         recovery.wait(CALL, Request::Sync).expect("room");
         assert_eq!(recovery.step(at(1), Event::Back([2; 16])), []);
         assert_eq!(recovery.step(at(59), Event::Due), []);
-        let all = [Effect::GiveUp([1; 16]), Effect::Serve(CALL, Request::Sync)];
+        let all = [
+            Effect::GiveUp([1; 16]),
+            Effect::EndReclaiming,
+            Effect::Serve(CALL, Request::Sync),
+        ];
         assert_eq!(recovery.step(at(60), Event::Due), all);
         assert_eq!(recovery.step(at(61), Event::Over), [], "once");
     }
@@ -326,7 +346,7 @@ mod tests {
         recovery.told(at(1), [1; 16]);
         recovery.told(at(1), [2; 16]);
         assert!(!recovery.is_grace_over(at(59)), "the window is open");
-        assert_eq!(recovery.step(at(5), Event::Over).len(), 2);
+        assert_eq!(recovery.step(at(5), Event::Over).len(), 3);
         assert!(recovery.is_grace_over(at(5)));
         recovery.end_grace();
         assert!(!recovery.is_grace() && recovery.next().is_none());

@@ -1,7 +1,7 @@
 //! Locks of sets of changes, which are done under write leases and bring new ones. `ops::update` does the
 //! rest.
 
-use base::{ClientId, FsError, LockHandle};
+use base::{ClientId, FsError};
 use wire::FileKind;
 use wire::mdt::{Reply, Request};
 use wire::update::{Change, LeasedDir, Told, UpdateNote};
@@ -11,18 +11,12 @@ use crate::cover::to_wire;
 use crate::locks::Locks;
 use crate::ops::context::{Ctx, resource};
 use crate::ops::update::{known_to, made_by};
+use crate::reclaimed::are_leased;
 
 impl Mds {
     /// The client holds the write lease of each directory that it names.
     pub(crate) fn has_write_leases(&self, client: ClientId, dirs: &[LeasedDir]) -> bool {
-        dirs.iter().all(|leased| {
-            let is_it = |lease: LockHandle| {
-                let lock = self.locks.table().holds(client, lease);
-                lock.is_some_and(|lock| lock.resource == resource(leased.dir))
-            };
-            let is_named = leased.lease == LockHandle::default() || is_it(leased.lease);
-            is_named && self.locks.holds_write_lease(client, leased.dir)
-        })
+        are_leased((&self.locks, &self.reclaimed), client, dirs)
     }
 
     /// Gives the client of a set the directories that it has made, and the files that it writes.

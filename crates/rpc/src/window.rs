@@ -125,6 +125,14 @@ impl<W> Window<W> {
         Some((missing, std::mem::take(&mut self.waiting)))
     }
 
+    /// Takes out those that need not wait for the end, oldest first.
+    pub fn extract(&mut self, is_served: impl FnMut(&W) -> bool) -> Vec<W> {
+        let all = std::mem::take(&mut self.waiting);
+        let (served, waiting): (Vec<W>, Vec<W>) = all.into_iter().partition(is_served);
+        self.waiting = waiting.into();
+        served
+    }
+
     /// Only these requests wait on.
     pub fn retain(&mut self, stays: impl FnMut(&W) -> bool) {
         self.waiting.retain(stays);

@@ -3,6 +3,7 @@
 pub mod attributes;
 pub mod bytes;
 mod doubt;
+pub mod gardens;
 pub mod names;
 pub mod order;
 

@@ -7,6 +7,7 @@ pub mod cluster;
 mod entropy;
 pub mod excuses;
 pub mod faults;
+pub mod garden;
 pub mod history;
 mod network;
 pub mod processor;

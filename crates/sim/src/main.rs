@@ -14,8 +14,7 @@ use tracing_subscriber::fmt::time::FormatTime;
 /// Of so many seeds one has a run of each sort.
 const WORKERS_EVERY: u64 = 4;
 
-const USAGE: &str =
-    "glint-sim [workers] [SECONDS [SEED [KIND,KIND]]], glint-sim [workers] trace SEED [KIND,KIND]";
+const USAGE: &str = "glint-sim [workers|gardens] [SECONDS [SEED [KIND,KIND]]], glint-sim [workers|gardens] trace SEED [KIND,KIND]";
 
 /// The time of the simulation, and where it is.
 struct Here;
@@ -44,13 +43,16 @@ struct Wish {
     kinds: Option<Vec<Kind>>,
     /// Processes of supervised mounts are killed: `glint-sim workers …`.
     workers: bool,
+    /// Trees grow under write leases: `glint-sim gardens …`.
+    gardens: bool,
 }
 
 impl Wish {
     /// What `arguments` say; or what of them says nothing.
     fn of(arguments: &[String]) -> Result<Wish, String> {
         let workers = arguments.first().is_some_and(|first| first == "workers");
-        let arguments = &arguments[usize::from(workers)..];
+        let gardens = arguments.first().is_some_and(|first| first == "gardens");
+        let arguments = &arguments[usize::from(workers || gardens)..];
         let first = arguments.first().map(String::as_str);
         let is_one = matches!(first, Some("trace" | "log"));
         let number = |at: usize, usual: u64| match arguments.get(at) {
@@ -71,6 +73,7 @@ impl Wish {
             seed: number(1, 1)?,
             kinds: kinds.transpose()?,
             workers,
+            gardens,
         })
     }
 
@@ -87,14 +90,23 @@ impl Wish {
             plan: self.plan(seed),
             workers: false,
         };
-        match self.time.is_some() && self.kinds.is_none() && seed.is_multiple_of(WORKERS_EVERY) {
-            true => vec![usual, of_workers],
-            false => vec![usual],
+        let is_mixed = self.time.is_some() && self.kinds.is_none() && !self.gardens;
+        let of_gardens = Planned {
+            plan: Plan::with_gardens(seed),
+            workers: false,
+        };
+        match seed % WORKERS_EVERY {
+            0 if is_mixed => vec![usual, of_workers],
+            2 if is_mixed => vec![usual, of_gardens],
+            _ => vec![usual],
         }
     }
 
     fn plan(&self, seed: u64) -> Plan {
-        let mut plan = Plan::of(seed);
+        let mut plan = match self.gardens {
+            true => Plan::with_gardens(seed),
+            false => Plan::of(seed),
+        };
         if let Some(kinds) = &self.kinds {
             plan.kinds.retain(|kind| kinds.contains(kind));
         }
@@ -121,6 +133,7 @@ impl Planned {
         let seed = self.plan.seed;
         match self.workers {
             true => format!("glint-sim workers trace {seed}"),
+            false if self.plan.gardens => format!("glint-sim gardens trace {seed}"),
             false => format!("make sim-trace SEED={seed}"),
         }
     }

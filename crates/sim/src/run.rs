@@ -9,12 +9,13 @@ use base::{Fid, Rng, SeededRng};
 use threads::JoinHandle;
 
 use crate::check::order::Verdict;
-use crate::check::{attributes, bytes, names, without_beliefs, without_doubtful};
+use crate::check::{attributes, bytes, gardens, names, without_beliefs, without_doubtful};
 use crate::cluster::{Cluster, TIMEOUT, client_node};
 use crate::excuses::{Excuse, Excuses, long_absences, of_given_up};
 use crate::faults::{Fault, Injector, Kind};
+use crate::garden::Garden;
 use crate::history::{Call, Entry, Seen, Subject};
-use crate::programs::{InodeLocks, Log, Program, make_directories, make_files};
+use crate::programs::{Gardener, InodeLocks, Log, Program, make_directories, make_files};
 use crate::scheduler::{Ended, Node, Scheduler};
 
 /// The longest that a run may take of its own time.
@@ -51,6 +52,8 @@ pub struct Plan {
     pub bytes: bool,
     /// What they write is not always durable when the call returns. Only where no client is lost.
     pub lazy: bool,
+    /// On each mount a program grows trees of its own, under write leases.
+    pub gardens: bool,
 }
 
 impl Plan {
@@ -71,6 +74,15 @@ impl Plan {
             kinds: kinds.collect(),
             bytes: true,
             lazy,
+            gardens: false,
+        }
+    }
+
+    /// The same with trees that grow beside the other programs.
+    pub fn with_gardens(seed: u64) -> Plan {
+        Plan {
+            gardens: true,
+            ..Plan::of(seed)
         }
     }
 }
@@ -158,6 +170,7 @@ pub(crate) struct Found {
     /// When the last fault is over.
     pub over: Duration,
     pub violations: Vec<String>,
+    garden: Arc<Garden>,
 }
 
 impl Found {
@@ -244,7 +257,17 @@ fn live(
     let files = make_files(&first).map_err(|error| format!("no files: {error}"))?;
     drop(first);
     let places = (&dirs[..], &files[..]);
-    let programs = start_programs(scheduler, plan, log, &cluster, places, &mut numbers)?;
+    let mut programs = start_programs(scheduler, plan, log, &cluster, places, &mut numbers)?;
+    if plan.gardens {
+        let garden = &found.garden;
+        programs.extend(start_gardeners(
+            scheduler,
+            plan,
+            (log, garden),
+            &cluster,
+            &mut numbers,
+        )?);
+    }
     let injector = Injector {
         cluster: &mut cluster,
         scheduler,
@@ -318,6 +341,37 @@ fn start_programs(
     Ok(programs)
 }
 
+/// Starts the programs that grow trees, one on each client's node.
+fn start_gardeners(
+    scheduler: &Arc<Scheduler>,
+    plan: &Plan,
+    (log, garden): (&Arc<Log>, &Arc<Garden>),
+    cluster: &Cluster,
+    numbers: &mut SeededRng,
+) -> Result<Vec<JoinHandle<()>>, String> {
+    let mut gardeners = Vec::new();
+    for number in 0..plan.clients {
+        let gardener = Gardener {
+            number,
+            client: cluster.mounts[number as usize].client().clone(),
+            seat: cluster.seats[number as usize].clone(),
+            crashes: 0,
+            numbers: SeededRng::new(numbers.next_u64()),
+            log: log.clone(),
+            scheduler: scheduler.clone(),
+            garden: garden.clone(),
+        };
+        scheduler.move_to(client_node(number));
+        let steps = plan.calls;
+        let started = threads::Builder::new()
+            .name(format!("gardener {number}"))
+            .spawn(move || gardener.run(steps));
+        gardeners.push(started.map_err(|error| error.to_string())?);
+    }
+    scheduler.move_to(Node::default());
+    Ok(gardeners)
+}
+
 /// Waits for the programs to end, as long as no call takes too long.
 pub(crate) fn await_progress(
     scheduler: &Scheduler,
@@ -372,8 +426,10 @@ pub(crate) fn judge(plan: &Plan, ended: Ended, found: Found) -> Report {
         faults,
         excuses,
         mut violations,
+        garden,
         ..
     } = found;
+    violations.extend(gardens::check(&garden.trees(), &excuses));
     violations.extend(ended.trouble);
     // A call may fail where a client was given up, or a target is damaged: also one on a file that was
     // opened before.

@@ -33,6 +33,7 @@ pub fn plan(seed: u64) -> Plan {
         kinds: vec![Kind::Worker],
         bytes: true,
         lazy: true,
+        gardens: false,
     }
 }
 

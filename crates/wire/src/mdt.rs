@@ -365,6 +365,13 @@ pub enum Request {
         /// The directory.
         dir: Fid,
     },
+    /// The write lease that the client had of a directory in the boot of the target before. It is asked for
+    /// before the client is ready, while nobody is served yet -> [`Reply::WriteLease`].
+    ReclaimLease {
+        /// The directory. What was sent under the lease of that boot, and is sent again, counts as done under
+        /// the new one.
+        dir: Fid,
+    },
 }
 
 /// Where a walk is in one directory. The levels of a walk are below each other, outermost first;
@@ -549,7 +556,7 @@ pub enum Reply {
         /// Why.
         error: FsError,
     },
-    /// To [`Request::TakeLease`].
+    /// To [`Request::TakeLease`] and [`Request::ReclaimLease`].
     WriteLease {
         /// The lock; `None`: others use the directory, or it is contended.
         grant: Option<Grant>,
@@ -645,6 +652,7 @@ impl Request {
                 | Request::StatFs
                 | Request::PathOf { .. }
                 | Request::TakeLease { .. }
+                | Request::ReclaimLease { .. }
         )
     }
 
@@ -666,7 +674,8 @@ impl Request {
             | Request::Create { dir, .. }
             | Request::CreateNameless { dir, .. }
             | Request::Unlink { dir, .. }
-            | Request::TakeLease { dir } => vec![*dir],
+            | Request::TakeLease { dir }
+            | Request::ReclaimLease { dir } => vec![*dir],
             Request::Link { fid, dir, .. } => vec![*fid, *dir],
             Request::Rename {
                 source_dir,
@@ -691,6 +700,7 @@ impl Request {
         match self {
             Request::Cancel { .. } | Request::Convert { .. } => true,
             Request::Close { .. } | Request::Join { .. } | Request::Update { .. } => true,
+            Request::ReclaimLease { .. } => true,
             Request::SetAttr { under, .. } => *under != LockHandle(0),
             Request::Open { intent, .. } => intent.is_reopen(),
             _ => false,
@@ -737,4 +747,5 @@ operations! { Request:
     CreateNameless = "create_nameless",
     Update = "update",
     TakeLease = "take_lease",
+    ReclaimLease = "reclaim_lease",
 }

@@ -174,6 +174,7 @@ fn of_files() -> Vec<mdt::Request> {
             changes: Vec::new(),
         },
         TakeLease { dir: FID },
+        ReclaimLease { dir: FID },
     ]
 }
 

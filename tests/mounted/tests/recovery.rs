@@ -128,9 +128,11 @@ fn described(dir: &Path) -> BTreeSet<String> {
 }
 
 /// Unpacks an archive again and again on a mount while the server is killed `kills` times. Compares all of it
-/// there and on another mount. No call waits for longer than is promised.
-fn unpack_under_kills(kills: u64) {
+/// there and on another mount. No call waits for longer than is promised. `wbc`: the mount makes files by
+/// itself.
+fn unpack_under_kills(kills: u64, wbc: u64) {
     let mut cluster = Cluster::with_mounts(2);
+    cluster.set_param(0, "wbc", wbc);
     let mut rng = SeededRng::new(seed());
     let local = cluster.local();
     let archive = pack_source_tree(&local, DIRECTORIES, &mut rng);
@@ -185,14 +187,20 @@ fn unpack_under_kills(kills: u64) {
 
 #[test]
 fn unpacking_an_archive_outlives_the_server() {
-    unpack_under_kills(count("GLINT_KILLS", 12));
+    unpack_under_kills(count("GLINT_KILLS", 12), 0);
+}
+
+#[test]
+fn unpacking_an_archive_under_write_leases_outlives_the_server() {
+    unpack_under_kills(count("GLINT_KILLS", 12), 1);
 }
 
 /// So often, at random moments, for a release.
 #[test]
 #[ignore = "soak: 200 kills"]
 fn soak_unpacking_outlives_the_server_two_hundred_times() {
-    unpack_under_kills(200);
+    unpack_under_kills(200, 0);
+    unpack_under_kills(200, 1);
 }
 
 /// In the stats of the mount and of the servers; it goes when the change is durable.

@@ -360,6 +360,7 @@ fn of_mdt() -> Vec<(&'static str, Node)> {
         ("statfs", StatFs),
         ("pathof", PathOf { fid }),
         ("take-lease", TakeLease { dir: fid }),
+        ("reclaim-lease", ReclaimLease { dir: fid }),
         (
             "walk",
             Walk {

@@ -187,6 +187,28 @@ impl Births {
             .collect()
     }
 
+    /// The directories that have any.
+    pub fn dirs(&self) -> impl Iterator<Item = Fid> {
+        self.in_dir.keys().copied()
+    }
+
+    /// All of them, in the order in which they were made.
+    pub fn all(&self) -> Vec<Fid> {
+        self.order.values().copied().collect()
+    }
+
+    /// Where the file is, from the first directory that the MDT knows.
+    pub fn path(&self, fid: Fid) -> String {
+        let (mut names, mut at) = (Vec::new(), fid);
+        while let Some(birth) = self.get(at) {
+            names.push(birth.name.to_string());
+            at = birth.dir;
+        }
+        names.push(at.to_string());
+        names.reverse();
+        names.join("/")
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.order.len()
@@ -416,6 +438,18 @@ mod tests {
         assert_eq!(births.send(&wishes, 9), [Fid(10), Fid(12), Fid(13)]);
         assert!(births.have_no(Wish::MadeBy(Tick(9))));
         assert!(!births.have_no(Wish::MadeBy(Tick(10))));
+    }
+
+    #[test]
+    fn a_path_begins_where_the_mdt_knows_the_directory() {
+        let mut births = Births::default();
+        births.add(Fid(9), birth(DIR, "d", 1));
+        births.add(Fid(8), birth(Fid(9), "f", 2));
+        assert_eq!(births.path(Fid(8)), format!("{DIR}/d/f"));
+        assert_eq!(births.all(), [Fid(9), Fid(8)]);
+        let mut dirs: Vec<Fid> = births.dirs().collect();
+        dirs.sort_unstable();
+        assert_eq!(dirs, [DIR, Fid(9)]);
     }
 
     #[test]

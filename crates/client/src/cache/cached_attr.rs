@@ -191,6 +191,11 @@ impl CachedAttr {
     /// lower than those before.
     pub fn void(&mut self) {
         self.cover_lost();
+        self.restarted();
+    }
+
+    /// Versions to come may be lower than those before.
+    pub fn restarted(&mut self) {
         if let Some(attr) = &mut self.attr {
             attr.version = 0;
         }

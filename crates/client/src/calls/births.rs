@@ -56,7 +56,9 @@ impl Client {
             cookie,
             target,
         };
-        state.bear(birth, new);
+        if !state.bear_recorded(birth, new) {
+            return None;
+        }
         state.refer(fid);
         let stamp = state.cache.stamp();
         let many = state.births.len() >= MANY;
@@ -77,6 +79,7 @@ impl Client {
         if inode.is_directory() != directory || !may_lose_name(&state, fid) {
             return None;
         }
+        state.journal.birth_removed(fid);
         state.unlink_birth(fid, (dir, name), self.0.clock.now());
         Some(fid)
     }

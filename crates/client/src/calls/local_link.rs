@@ -16,6 +16,10 @@ impl Client {
         name: &Name,
     ) -> Option<Result<u64, FsError>> {
         let mut state = self.lock();
+        // The record of a file, which the next process reads, has one name.
+        if state.journal.records().is_some() {
+            return None;
+        }
         if !state.births.may_link(fid, dir) || state.cache.known(fid)?.is_directory() {
             return None;
         }

@@ -25,6 +25,10 @@ impl Client {
         mode: RenameMode,
     ) -> Option<Result<Moved, FsError>> {
         let mut state = self.lock();
+        // The record of a file, which the next process reads, says where it was made.
+        if state.journal.records().is_some() {
+            return None;
+        }
         let there = state.unreported_at(source)?;
         let from = may_change(&state, source.0)?;
         let into = may_change(&state, target.0)?;

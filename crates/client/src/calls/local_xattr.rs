@@ -24,7 +24,8 @@ impl Client {
     ) -> Option<Result<(), FsError>> {
         let mut state = self.lock();
         let birth = state.births.get(fid)?;
-        if birth.standing != Standing::Unreported {
+        // The record of a file, which the next process reads, has no values.
+        if birth.standing != Standing::Unreported || state.journal.records().is_some() {
             return None;
         }
         let attr = state.attr(fid)?;

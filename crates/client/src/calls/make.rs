@@ -125,6 +125,10 @@ impl Client {
         open: Option<Access>,
     ) -> Result<(Fid, Option<u64>), FsError> {
         bump(&self.0.stats.create);
+        let made_before = self.lock().journal.was_made();
+        if let Some(fid) = made_before {
+            return self.made_by_the_process_before(fid, open).await;
+        }
         if let Some(made) = self.make_here(place, &new, open) {
             return made;
         }
@@ -182,6 +186,21 @@ impl Client {
         state.refer(fid);
         let name_valid = current && state.locks.holds(dir, dlm::Bits::NAMES);
         Ok((fid, name_valid.then(|| state.cache.stamp())))
+    }
+
+    /// The file was made before the kernel was answered, and the MDT has heard of it since.
+    async fn made_by_the_process_before(
+        &self,
+        fid: Fid,
+        open: Option<Access>,
+    ) -> Result<(Fid, Option<u64>), FsError> {
+        self.lock().refer(fid);
+        if let Some(access) = open {
+            let registered = self.register(fid, access, OpenIntent::Reopen).await;
+            let handle = registered.inspect_err(|_| self.forget(fid, 1))?;
+            self.lock().cache.file(fid).made(access, handle);
+        }
+        Ok((fid, None))
     }
 
     async fn ask_for_node(

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 
 use base::{BootEpoch, Fid, LockHandle, Tick, Timestamp};
-use handover::{Record, Records};
+use handover::{Found, Record, Records};
 use wire::mdt::{SetAttr, WriteTicket};
 
+use super::births::{BirthBody, FoundBirths, RecordedBirths};
 use super::bytes::RememberedBytes;
 use super::failures::Reported;
 use super::handles::{OpenedAs, remember_handle};
@@ -28,6 +29,7 @@ pub(crate) struct Journal {
     /// The next write's place in the order of all.
     next_order: u64,
     written_before: WrittenBefore,
+    births: RecordedBirths,
     /// Requests of the kernel for which the process before had changed a size or space. Each note is kept
     /// until its request is answered.
     resized_for: HashMap<u64, Noted>,
@@ -135,6 +137,50 @@ impl Journal {
             order,
         };
         record::put(records, CHANGE, 0, &record::encode(&body))
+    }
+
+    /// A file is made that the MDT does not know, or is another now. `origin`: the kernel may repeat the request
+    /// that made it. False: there is no room for it.
+    pub fn put_birth(&mut self, body: BirthBody, origin: bool) -> bool {
+        let order = self.take_order();
+        let Some(records) = &self.records else {
+            return true;
+        };
+        let number = executor::origin().filter(|_| origin);
+        let origin = number.map_or(0, |origin| origin.number());
+        self.births.put(
+            records,
+            &BirthBody {
+                order,
+                origin,
+                ..body
+            },
+        )
+    }
+
+    /// The MDT has the file, or it is lost.
+    pub fn end_birth(&mut self, fid: Fid) {
+        self.births.end(fid);
+    }
+
+    /// A file that the MDT does not know is removed.
+    pub fn birth_removed(&mut self, fid: Fid) {
+        self.births.removed(fid);
+    }
+
+    /// Records of such files were found.
+    pub fn adopt_births(&mut self, found: Vec<Found>) -> FoundBirths {
+        self.births.adopt(found)
+    }
+
+    /// The file that the process before had made for the present task's origin. Says so once.
+    pub fn was_made(&mut self) -> Option<Fid> {
+        self.births.was_made()
+    }
+
+    /// The file that it had removed.
+    pub fn was_removed(&mut self) -> Option<Fid> {
+        self.births.was_removed()
     }
 
     /// A file's size or space is about to be changed. `is_sent`: its OST has to be told. None: there is no

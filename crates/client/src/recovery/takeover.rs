@@ -29,8 +29,8 @@ use crate::journal::failures::Reported;
 use crate::journal::handles::{HandleBody, OpenedAs};
 use crate::journal::nodes::FurtherNode;
 use crate::journal::record::{
-    ANSWER, BYTES, CHANGE, CONFIGURATION, ChangeBody, FAILED, FURTHER_NODE, HANDLE, NODE, REQUEST,
-    RESIZE, TARGET, WRITTEN, decode,
+    ANSWER, BIRTH, BYTES, CHANGE, CONFIGURATION, ChangeBody, FAILED, FURTHER_NODE, HANDLE, NODE,
+    REQUEST, RESIZE, TARGET, WRITTEN, decode,
 };
 use crate::journal::resizes::{self, FoundResize, Resize};
 use crate::journal::serving::{INCARNATION, SECRET, SETTLED, WROTE, is_serving};
@@ -42,6 +42,7 @@ use crate::session::dir_handle::DirHandle;
 use crate::session::file_handle::{FileHandle, OpenWish};
 use crate::session::gathering::TOGETHER_MAX;
 use crate::session::kernel::Forget;
+use crate::session::locks::is_own;
 use crate::session::state::State;
 use crate::session::taken_over::TakenOver;
 
@@ -193,6 +194,13 @@ impl TakeoverState {
         for failed in self.take(FAILED).into_iter().filter_map(errors::found) {
             state.cache.file(failed.fid).errors.inherit(failed);
         }
+        let births = state.journal.adopt_births(self.take(BIRTH));
+        taken_over.births = births.unreported.len();
+        let last_birth = births.unreported.last().map_or(0, |body| body.order + 1);
+        births
+            .unreported
+            .into_iter()
+            .for_each(|body| state.restore_birth(body));
         for found in self.take(WRITTEN) {
             state.journal.adopt_written(&found.bytes, found.record);
         }
@@ -209,8 +217,14 @@ impl TakeoverState {
         let later = taken_over.changes.iter().map(|(body, _)| body.order + 1);
         state
             .journal
-            .go_on_after(later.fold(self.records.get(WROTE), u64::max));
+            .go_on_after(later.fold(self.records.get(WROTE).max(last_birth), u64::max));
         taken_over.bytes = self.restore_contents(state, &mut taken_over.files);
+        // Of a file that was removed before anybody knew it there may be something left.
+        for fid in births.removed {
+            taken_over.files.remove(&fid);
+            taken_over.changes.retain(|(body, _)| body.fid != fid);
+            state.with_pages(fid, |file| file.pages.discard(ByteRange::ALL));
+        }
         taken_over
     }
 
@@ -373,6 +387,7 @@ impl Client {
             requests,
             handles,
             nodes,
+            births,
             changes,
             files,
             mark,
@@ -400,7 +415,7 @@ impl Client {
         let took = self.0.clock.tick().since(began);
         tracing::warn!(
             "took over from a process that ended: {bytes} unwritten bytes, {changed} changed files, \
-             {requests} requests under way, {handles} open files, {nodes} files known to the \
+             {births} files that the MDT did not know, {requests} requests under way, {handles} open files, {nodes} files known to the \
              kernel, in {} ms",
             took.as_millis()
         );
@@ -493,6 +508,7 @@ impl Client {
         changes: Vec<(ChangeBody, Record)>,
         mark: Mark,
     ) {
+        self.report_inherited_births().await;
         let files = Vec::from_iter(files);
         each_of(files.clone(), TOGETHER_MAX, |fid| {
             self.reopen_inherited(fid)
@@ -541,7 +557,7 @@ impl Client {
                 state.servers.mdt_epoch()
             };
             // A lock of an earlier boot says nothing against it.
-            let under = match epoch == present {
+            let under = match epoch == present && !is_own(under) {
                 true => under,
                 false => LockHandle::ENDED,
             };

@@ -3,7 +3,6 @@
 //! bytes that were not durable are sent again. Files the new boot does not know answer `Stale`.
 
 use base::{BootEpoch, ByteRange, Fid, FsError, LockHandle, TargetIndex};
-use dlm::CacheInput;
 use handover::Record;
 use rpc::Urgency;
 use wire::frame::Bulk;
@@ -16,8 +15,10 @@ use crate::cache::holder::Holder;
 use crate::cache::registration::{LostUses, Standing};
 use crate::cache::stamps::Mark;
 use crate::calls::attributes::changed_here;
-use crate::coherence::invalidation::{Invalidation, KernelName, Leads};
+use crate::coherence::invalidation::{Invalidation, Leads};
 use crate::executor::{AT_ONCE, each_of, spawn};
+use crate::recovery::claims::{Claim, Kept};
+use crate::recovery::void_inode::void_inode;
 use crate::session::client::Client;
 use crate::session::gathering::TOGETHER_MAX;
 use crate::session::kernel::Forget;
@@ -34,55 +35,46 @@ pub(crate) enum Void {
     Evicted,
 }
 
+/// What is to be done about all that is void.
+struct Voided {
+    /// What the kernel is to forget.
+    forget: Invalidation,
+    /// Files that the MDT is to be told of.
+    reopen: Vec<Opened>,
+    /// Write leases to be claimed.
+    claims: Vec<Claim>,
+}
+
 impl Client {
     /// All that `holder` granted is void.
     pub(crate) fn void_all(&self, holder: Holder, why: Void) {
         bump(&self.0.stats.recoveries);
-        let now = self.0.clock.tick();
-        let mut names = Vec::new();
-        let mut forget = Invalidation::default();
-        let mut reopen = Vec::new();
         let mut all = None;
         // One that has given this client up waits for nothing.
         let hold = match (holder, why) {
             (Holder::Mdt, Void::Restarted(_)) => Some(self.0.cluster.mdt.hold_ready()),
             _ => None,
         };
-        {
+        let voided = {
             let mut state = self.lock();
-            state.cache.withdraw();
-            state.locks.step(holder, CacheInput::NewEpoch);
-            if why == Void::Evicted {
-                state.locks.evicted(holder);
-            }
-            void_answers(&mut state, holder, why);
-            for fid in Vec::from_iter(state.cache.fids()) {
-                match holder {
-                    Holder::Mdt => {
-                        names.extend(void_inode(&mut state, fid, &mut forget));
-                        reopen.extend(self.void_opens(&mut state, fid, why, &mut forget));
-                    }
-                    // One whose OST is not known may be there.
-                    Holder::Ost(target) if state.cache.ost(fid).is_none_or(|ost| ost == target) => {
-                        void_bytes(&mut state, fid, why, now, &mut forget);
-                    }
-                    Holder::Ost(_) => {}
-                }
-            }
-            for name in names {
-                self.forget_name(&mut state, name, Leads::Perhaps, &mut forget);
-            }
+            let voided = self.void_files(&mut state, holder, why);
             if holder == Holder::Mdt {
                 state.policies.pending_updates.await_all(hold);
                 all = state.all_acknowledged();
             }
-        }
+            voided
+        };
         if holder == Holder::Mdt {
             self.0.fids.clear();
         }
         if let Some(all) = all {
             all.report(self);
         }
+        let Voided {
+            forget,
+            reopen,
+            claims,
+        } = voided;
         let client = self.clone();
         spawn(async move {
             forget.done(&client).await;
@@ -98,10 +90,54 @@ impl Client {
                 // Each in a frame of its own: see `register`.
                 Void::Evicted => AT_ONCE,
             };
+            each_of(claims, TOGETHER_MAX, |claim| client.claim(claim)).await;
             each_of(reopen, at_once, |opened| client.reopen(opened)).await;
             // No lock tells others of the unsent bytes now: these do not wait for their age.
             client.start_flushing();
         });
+    }
+
+    /// What is known of files goes, but for those that a restarted MDT does not know.
+    fn void_files(&self, state: &mut State, holder: Holder, why: Void) -> Voided {
+        let now = self.0.clock.tick();
+        let (mut names, mut forget, mut reopen) = (Vec::new(), Invalidation::default(), Vec::new());
+        state.cache.withdraw();
+        state.locks.void(holder);
+        let kept = match (holder, why) {
+            (Holder::Mdt, Void::Restarted(_)) => Kept::of(state),
+            _ => Kept::none(),
+        };
+        if why == Void::Evicted {
+            state.locks.evicted(holder);
+        }
+        void_answers(state, holder, why);
+        for fid in Vec::from_iter(state.cache.fids()) {
+            match holder {
+                Holder::Mdt if kept.has(fid) => {}
+                Holder::Mdt => {
+                    names.extend(void_inode(state, fid, &mut forget));
+                    if !state.births.is_unborn(fid) {
+                        reopen.extend(self.void_opens(state, fid, why, &mut forget));
+                    }
+                }
+                // One whose OST is not known may be there.
+                Holder::Ost(target) if state.cache.ost(fid).is_none_or(|ost| ost == target) => {
+                    void_bytes(state, fid, why, now, &mut forget);
+                }
+                Holder::Ost(_) => {}
+            }
+        }
+        for name in names {
+            self.forget_name(state, name, Leads::Perhaps, &mut forget);
+        }
+        if holder == Holder::Mdt && why == Void::Evicted {
+            self.lose_births(state, &mut forget);
+        }
+        Voided {
+            forget,
+            reopen,
+            claims: self.claims(state, &kept),
+        }
     }
 
     /// A connection to a target stands, in that boot of it.
@@ -321,36 +357,6 @@ fn void_answers(state: &mut State, holder: Holder, why: Void) {
         (Holder::Ost(target), Void::Restarted(epoch)) => state.servers.begin_epoch(target, epoch),
         (Holder::Ost(_), Void::Evicted) => {}
     }
-}
-
-/// Attributes and names of the old boot; what the kernel has of them.
-fn void_inode(state: &mut State, fid: Fid, forget: &mut Invalidation) -> Vec<KernelName> {
-    let inode = state.cache.inode(fid);
-    inode.void();
-    if inode.is_in_kernel() {
-        forget.forget(Forget::Attributes {
-            fid,
-            dir: inode.dir(),
-        });
-    }
-    if inode.as_directory().is_none() {
-        return Vec::new();
-    }
-    let directory = state.cache.withdraw_from(fid);
-    let names = directory
-        .names()
-        .map(|(name, named)| KernelName {
-            dir: fid,
-            name: name.clone(),
-            fid: named.fid,
-        })
-        .collect();
-    directory.forget_all();
-    forget.forget(Forget::Pages {
-        fid,
-        range: ByteRange::ALL,
-    });
-    names
 }
 
 /// A file the new boot of the MDT must be told of.

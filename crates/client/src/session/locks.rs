@@ -113,6 +113,25 @@ impl Locks {
         }
     }
 
+    /// All that the server granted is void. Of the MDT's locks those stay that this mount gave itself.
+    pub fn void(&mut self, holder: Holder) {
+        let all = self.held(holder, ClientId(0)).into_iter();
+        let own: Vec<Lock> = all.filter(|lock| is_own(lock.handle)).collect();
+        self.step(holder, CacheInput::NewEpoch);
+        for lock in own {
+            let grant = dlm::Grant {
+                handle: lock.handle,
+                resource: lock.resource,
+                mode: lock.mode,
+                cover: lock.cover,
+                version: 0,
+                withdrawn: Vec::new(),
+            };
+            let in_use = true;
+            self.step(holder, CacheInput::Granted { grant, in_use });
+        }
+    }
+
     /// The names in `dir` may be changed here: its write lease is held, and not wanted back.
     pub fn may_change_names(&self, dir: Fid) -> bool {
         let held = self.mdt.held_bits(inode(dir), Mode::EX);
@@ -485,7 +504,7 @@ impl Locks {
 }
 
 /// This mount gave itself the lock.
-fn is_own(handle: LockHandle) -> bool {
+pub(crate) fn is_own(handle: LockHandle) -> bool {
     handle.0 > OWN && handle != LockHandle::ENDED
 }
 

@@ -54,7 +54,7 @@ params! {
     statahead_min = 8, 2, 8192,
         "Entries a walk that stats in order starts with; doubles on hits.";
     wbc = 0, 0, 1,
-        "1: files are made here in directories that this mount has to itself, and the MDT is told later. It is being built: what is not told is lost with the mount's process, and with a restart of the MDT.";
+        "1: files are made here in directories that this mount has to itself, and the MDT is told later. It is being built: what is not told is lost with an eviction, and with the process of a mount without a supervisor.";
     writeback_age_ms = 2000, 0, 600_000,
         "Milliseconds after which a new file is told to the MDT (wbc).";
     batch_max = 256, 1, 4096,

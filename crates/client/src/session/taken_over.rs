@@ -15,6 +15,8 @@ pub(crate) struct TakenOver {
     pub requests: usize,
     pub handles: usize,
     pub nodes: usize,
+    /// Files that the MDT did not know.
+    pub births: usize,
     pub changes: Vec<(ChangeBody, Record)>,
     pub files: BTreeSet<Fid>,
     /// A mark from before this process did anything.
@@ -29,6 +31,7 @@ impl TakenOver {
             requests: 0,
             handles: 0,
             nodes: 0,
+            births: 0,
             changes: Vec::new(),
             files: BTreeSet::new(),
             mark,

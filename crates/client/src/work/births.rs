@@ -9,7 +9,7 @@ use base::{Fid, FsError, LockHandle, Name, Timestamp};
 use dlm::Bits;
 use rpc::Urgency;
 use wire::FileKind;
-use wire::mdt::{Access, NewFile, Reply, Request};
+use wire::mdt::{Access, NewFile, Reply, Request, SetAttr};
 use wire::update::{Change, LeasedDir, MadeFile, Times, Told, UpdateNote};
 
 use crate::cache::births::{Birth, Wish};
@@ -200,6 +200,7 @@ impl Client {
         let Some(birth) = state.births.end(fid) else {
             return;
         };
+        state.journal.end_birth(fid);
         for known in std::iter::once(fid).chain(birth.dirs()) {
             state.cache.inode(known).attrs.born(version, at);
         }
@@ -276,7 +277,7 @@ impl Client {
     }
 
     /// It was changed while it was on its way.
-    fn tell_change(&self, fid: Fid, dir: Fid, change: wire::mdt::SetAttr) {
+    fn tell_change(&self, fid: Fid, dir: Fid, change: SetAttr) {
         let client = self.clone();
         spawn(async move {
             let request = changed_here(fid, dir, change, LockHandle(0));
@@ -378,7 +379,14 @@ fn sets_of(state: &mut State, fids: &[Fid]) -> (Vec<Set>, Vec<Fid>) {
             open.insert(dirs, sets.len() - 1);
             sets.len() - 1
         });
+        let born = changes.iter().find_map(|change| match change {
+            Change::Make { made, .. } => Some(made.times.btime),
+            _ => None,
+        });
         let set = &mut sets[place];
+        for dir in &mut set.dirs {
+            dir.changed = dir.changed.later(born.unwrap_or_default());
+        }
         set.files.extend(changes.iter().map(|_| *fid));
         set.changes.extend(changes);
     }
@@ -437,8 +445,14 @@ fn made_file(state: &mut State, fid: Fid) -> Option<MadeFile> {
     let attr = state.seen(fid)?;
     let stored = state.cache.attr_of(fid)?.clone();
     let target = state.cache.inode(fid).target().map(<[u8]>::to_vec);
+    let (change, change_record) = state.cache.file(fid).change.take();
+    if change != SetAttr::default() {
+        state.record_birth_again(fid, &stored, target.as_deref().unwrap_or_default());
+    }
+    drop(change_record);
+    // A process that goes on for another reports its uses by themselves.
+    let may_open = state.locks.is_settled();
     let file = state.cache.file(fid);
-    drop(file.change.take());
     let has_bytes = file.opens.is_open() || file.pages.dirty_bytes() > 0 || attr.size > 0;
     let is_regular = attr.kind == FileKind::Regular;
     let writing = Access {
@@ -464,7 +478,7 @@ fn made_file(state: &mut State, fid: Fid) -> Option<MadeFile> {
             btime: attr.btime,
         },
         ost: stored.layout.stripes.first().copied(),
-        open: (is_regular && has_bytes).then_some(writing),
+        open: (is_regular && has_bytes && may_open).then_some(writing),
     })
 }
 

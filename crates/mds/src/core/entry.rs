@@ -88,6 +88,14 @@ impl Mds {
         if self.recovery.is_grace() || names.min(uses) > USES_LOOKED_AT_MAX {
             return Ok(None);
         }
+        self.used_children_so_far(client, dir).map(Some)
+    }
+
+    /// The same, however long it takes, as far as it is known.
+    pub(super) fn used_children_so_far(&self, client: ClientId, dir: Fid) -> Result<Vec<Fid>> {
+        let txn = Txn::new(&self.store, self.hasher, self.state, self.wall);
+        let names = usize::try_from(txn.dir(dir)?.entries).unwrap_or(usize::MAX);
+        let uses = self.opens.len() + self.locks.table().resource_count();
         let is_used = |fid: &Fid| {
             self.opens.is_used_by_others(*fid, client) || self.locks.is_used_by_others(*fid, client)
         };
@@ -109,7 +117,13 @@ impl Mds {
         }
         used.sort_unstable();
         used.dedup();
-        Ok(Some(used))
+        Ok(used)
+    }
+
+    /// The directories that name a file.
+    pub(super) fn naming_dirs(&self, fid: Fid) -> Result<Vec<Fid>> {
+        let txn = Txn::new(&self.store, self.hasher, self.state, self.wall);
+        naming_dirs(&txn, fid)
     }
 
     /// Waits until nobody has these directories to itself. The request begins again then.
@@ -243,6 +257,7 @@ impl Search<'_> {
             | Request::Convert { .. }
             | Request::Sync
             | Request::Join { .. }
+            | Request::ReclaimLease { .. }
             | Request::StatFs
             | Request::TakeLease { .. }
             | Request::Update { .. }

@@ -136,7 +136,10 @@ impl Mds {
         request: Request,
         out: &mut Vec<Output>,
     ) -> Option<Request> {
-        if !self.recovery.is_open() || self.is_of_the_past(call, &request) {
+        let is_served = !self.recovery.is_open()
+            || self.is_of_the_past(call, &request)
+            || self.is_under_reclaimed(call, &request);
+        if is_served {
             return Some(request);
         }
         if let Err(refused) = self.recovery.wait(call, request) {
@@ -152,7 +155,7 @@ impl Mds {
         match request {
             Request::Open { intent, .. } => intent.is_reopen(),
             Request::SetAttr { under, .. } => under.0 != 0,
-            Request::Cancel { .. } | Request::Join { .. } => true,
+            Request::Cancel { .. } | Request::Join { .. } | Request::ReclaimLease { .. } => true,
             Request::Close {
                 fid,
                 handle,
@@ -265,9 +268,12 @@ impl Mds {
         }
     }
 
-    /// A client was waited for, and does not come.
+    /// A client was waited for, and does not come. It may have had write leases: nothing is answered before
+    /// its end is durable, or a restart would let it claim them.
     fn give_up(&mut self, client: ClientUuid) -> Result<(), Failure> {
-        self.forget_client(client, Departure::GivenUp, MayLack::Files)
+        self.forget_client(client, Departure::GivenUp, MayLack::Files)?;
+        self.lease_ended = self.state.transno;
+        Ok(())
     }
 
     /// Ends the window now: who has not come back has lost what was not durable.
@@ -284,8 +290,17 @@ impl Mds {
                     let (now, wall) = (self.now, self.wall);
                     self.handle(now, wall, call, request, out);
                 }
+                Effect::EndReclaiming => self.reclaimed.end(),
             }
         }
+    }
+
+    /// The client may send a file that this target has made, since the process that was to hear of it is gone.
+    /// Nobody else was in its directory meanwhile.
+    pub(crate) fn may_be_done(&self, client: ClientId) -> bool {
+        let uuid = self.clients.get(&client).map(|session| session.uuid);
+        self.left_behind.contains_key(&client)
+            || uuid.is_some_and(|uuid| self.recovery.awaits(uuid))
     }
 
     fn give_up_missing(&mut self, client: ClientUuid, out: &mut Vec<Output>) {

@@ -109,6 +109,9 @@ pub struct Ctx<'a, 's> {
     pub grace: bool,
     /// The reply must wait until the change is durable.
     pub durable_first: bool,
+    /// A file that is to be made may be there already: the client has not heard of it, and nobody else was
+    /// in its directory.
+    pub may_be_done: bool,
     /// The answer that the request got in an earlier boot of the target. A replay must have the same result;
     /// clients report uses of files separately.
     pub replay: Option<&'a Reply>,

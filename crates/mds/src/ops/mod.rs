@@ -52,6 +52,7 @@ pub fn with_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<
         | Request::Cancel { .. }
         | Request::Convert { .. }
         | Request::Join { .. }
+        | Request::ReclaimLease { .. }
         | Request::Sync => None,
     }
 }

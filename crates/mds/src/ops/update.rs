@@ -41,6 +41,8 @@ struct Set<'r> {
     replaced: VecDeque<Spot>,
     /// Uses that end with the set.
     ended: Vec<OpenHandle>,
+    /// The places of new files that an earlier sending of the set has made.
+    done: HashSet<usize>,
     /// The sequence of the client's that a new FID was last found to be of.
     sequence: Option<u64>,
 }
@@ -59,6 +61,7 @@ impl Op for Update<'_> {
             notes: Vec::new(),
             replaced: VecDeque::new(),
             ended: Vec::new(),
+            done: HashSet::new(),
             sequence: None,
         };
         for leased in self.dirs {
@@ -84,6 +87,7 @@ impl Set<'_> {
     /// Nothing outside of the transaction changes before all of the set is known to be right.
     fn run(&mut self, ctx: &mut Ctx<'_, '_>) -> Checked<()> {
         self.check_names()?;
+        self.find_done(ctx)?;
         self.detach(ctx)?;
         self.make(ctx)?;
         self.attach(ctx)?;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{BootEpoch, ClientId, Fid, LockHandle, Transno};
+use base::{BootEpoch, ClientId, Fid, FsError, LockHandle, Transno};
 use mds::GRACE;
 use rpc::window::RECOVERY_WINDOW;
 use wire::mdt::{Access, OpenHandle, OpenIntent, Reply, Request, SetAttr};
@@ -47,6 +47,8 @@ pub struct Users {
     clients: Vec<u64>,
     done: Vec<Done>,
     opens: BTreeMap<(u64, Fid), (OpenHandle, Access)>,
+    /// The write leases of each client.
+    leases: BTreeMap<(u64, Fid), LockHandle>,
     /// The step to do next, or under way.
     next: usize,
     /// When the script began, in seconds.
@@ -80,6 +82,7 @@ impl Users {
             clients: clients.to_vec(),
             done: Vec::new(),
             opens: BTreeMap::new(),
+            leases: BTreeMap::new(),
             next: 0,
             began: 10_000,
             begun: 0,
@@ -151,12 +154,38 @@ impl Users {
             }
             machine.flush()?;
         }
+        self.claim(machine, absent)?;
         for client in here() {
             machine.ready(*client);
             machine.flush()?;
         }
         if !absent.is_empty() {
             machine.pass(RECOVERY_WINDOW);
+            machine.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Claims write leases, of directories that are there.
+    fn claim(&mut self, machine: &mut Machine, absent: &[u64]) -> Result<(), Off> {
+        let held = std::mem::take(&mut self.leases);
+        for ((client, dir), _) in held {
+            if absent.contains(&client) {
+                continue;
+            }
+            self.xids += 1;
+            let place = (OPENING_SLOT, self.xids, 0);
+            let tag = machine.send(client, place, Request::ReclaimLease { dir });
+            match machine.wait(vec![tag])?.remove(0).0 {
+                Ok(Reply::WriteLease {
+                    grant: Some(grant), ..
+                }) => {
+                    self.leases.insert((client, dir), grant.handle);
+                }
+                // The frame that makes it is yet to be sent again.
+                Err(FsError::Stale) if self.resent => {}
+                other => panic!("{dir} was its own: {other:?}"),
+            }
             machine.flush()?;
         }
         Ok(())
@@ -228,6 +257,7 @@ impl Users {
             Step::Evict(client) => {
                 machine.evict(*client);
                 self.opens.retain(|(whose, _), _| whose != client);
+                self.leases.retain(|(whose, _), _| whose != client);
                 machine.flush()
             }
         }
@@ -246,7 +276,7 @@ impl Users {
         }
         let (slot, xid) = ((self.begun % 4) as u16, self.begun);
         let place = |index: usize| (slot, xid, index as u16);
-        lease(machine, client, requests);
+        self.lease(machine, client, requests);
         let indexed = requests.iter().cloned().enumerate();
         let tags = indexed
             .map(|(index, request)| machine.send(client, place(index), request))
@@ -258,6 +288,26 @@ impl Users {
             self.note(machine, (client, place(index)), request, answer, watch);
         }
         Ok(last)
+    }
+
+    /// Gives a client the write leases under which it sends sets, if it has not claimed them. A machine that
+    /// is off gives none.
+    fn lease(&mut self, machine: &mut Machine, client: u64, requests: &[Request]) {
+        let sets = requests.iter().filter_map(|request| match request {
+            Request::Update { dirs, .. } => Some(dirs),
+            _ => None,
+        });
+        for leased in sets.flatten() {
+            let (dir, id) = (leased.dir, ClientId(client));
+            let mut given = machine.mds.try_write_lease(None, id, dir);
+            if !self.leases.contains_key(&(client, dir)) && !matches!(given, Ok(Some(_))) {
+                machine.pass(GRACE + GRACE / 8);
+                given = machine.mds.try_write_lease(None, id, dir);
+            }
+            if let Ok(Some(grant)) = given {
+                self.leases.insert((client, dir), grant.handle);
+            }
+        }
     }
 
     fn note(
@@ -314,23 +364,6 @@ impl Users {
         self.frame(machine, client, &[request], watch)?;
         self.opens.remove(&(client, fid));
         Ok(())
-    }
-}
-
-/// Gives a client the write leases under which it sends sets. After a restart there is none before all uses
-/// of files are known. A machine that is off gives none either.
-fn lease(machine: &mut Machine, client: u64, requests: &[Request]) {
-    let sets = requests.iter().filter_map(|request| match request {
-        Request::Update { dirs, .. } => Some(dirs),
-        _ => None,
-    });
-    for leased in sets.flatten() {
-        let client = ClientId(client);
-        let given = machine.mds.try_write_lease(None, client, leased.dir);
-        if !matches!(given, Ok(Some(_))) {
-            machine.pass(GRACE + GRACE / 8);
-            let _ = machine.mds.try_write_lease(None, client, leased.dir);
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Files that are made here and told to the MDT later (ADR 19): what is known of them, and their locks.
 
-use base::{Fid, Name, Timestamp};
+use base::{Fid, Name, Tick, Timestamp};
 use dlm::Bits;
 use wire::attr::Grant;
 use wire::mdt::SetAttr;
@@ -14,9 +14,11 @@ use crate::cache::holder::Holder;
 use crate::cache::listed::Listed;
 use crate::cache::local_changes::NameChange;
 use crate::cache::stamps::Mark;
+use crate::journal::births::BirthBody;
 use crate::session::locks::WRITE_LEASE;
 
 /// A file that is made here.
+#[derive(Debug, Clone)]
 pub(crate) struct NewFile {
     pub fid: Fid,
     pub attr: Attr,
@@ -101,6 +103,54 @@ impl State {
         self.cache.inode(fid).attrs.linked_here(-1, now);
     }
 
+    /// The same, written down for the next process. False: there is no room, and the MDT is to be asked.
+    pub fn bear_recorded(&mut self, birth: Birth, new: NewFile) -> bool {
+        let body = body_of(&birth, &new);
+        let is_recorded = self.journal.put_birth(body, true);
+        if is_recorded {
+            self.bear(birth, new);
+        }
+        is_recorded
+    }
+
+    /// What was changed of a file that the MDT does not know is to be reported with it: it is written down as
+    /// it is by now.
+    pub fn record_birth_again(&mut self, fid: Fid, attr: &Attr, target: &[u8]) {
+        let Some(birth) = self.births.get(fid).cloned() else {
+            return;
+        };
+        let directory = self.cache.directory_of(birth.dir);
+        let named = directory.and_then(|directory| directory.get(&birth.name));
+        let new = NewFile {
+            fid,
+            attr: attr.clone(),
+            cookie: named.map_or(0, |named| named.cookie),
+            target: target.to_vec(),
+        };
+        // Without room the old record stays, and is as good as nothing was changed.
+        let _ = self.journal.put_birth(body_of(&birth, &new), false);
+    }
+
+    /// A file of the process before that the MDT may not know.
+    pub fn restore_birth(&mut self, body: BirthBody) {
+        let BirthBody {
+            fid,
+            dir,
+            name,
+            attr,
+            cookie,
+            target,
+            ..
+        } = body;
+        let new = NewFile {
+            fid,
+            attr,
+            cookie,
+            target,
+        };
+        self.bear(Birth::new(dir, name, Tick(0)), new);
+    }
+
     /// The file is there from now on. `birth` says where.
     pub fn bear(&mut self, birth: Birth, new: NewFile) {
         let NewFile {
@@ -139,6 +189,7 @@ impl State {
         let Some(birth) = self.births.end(fid) else {
             return;
         };
+        self.journal.end_birth(fid);
         let is_directory = self.cache.inode(fid).is_directory();
         self.lose_own_locks(fid);
         self.with_pages(fid, |file| file.pages.discard(base::ByteRange::ALL));
@@ -181,5 +232,18 @@ impl State {
         let file = self.cache.file_known(fid)?;
         let (change, _) = file.change.take();
         (change != SetAttr::default()).then_some(change)
+    }
+}
+
+fn body_of(birth: &Birth, new: &NewFile) -> BirthBody {
+    BirthBody {
+        fid: new.fid,
+        dir: birth.dir,
+        name: birth.name.clone(),
+        attr: new.attr.clone(),
+        cookie: new.cookie,
+        target: new.target.clone(),
+        order: 0,
+        origin: 0,
     }
 }

@@ -18,13 +18,30 @@ use crate::records::{DIRECTORY_BYTES, Inode, Place};
 use crate::txn::File;
 
 impl Set<'_> {
+    /// Finds the new files that are in their places already, which only the process before may have made.
+    pub(super) fn find_done(&mut self, ctx: &Ctx<'_, '_>) -> Checked<()> {
+        if !ctx.may_be_done {
+            return Ok(());
+        }
+        for (change, one) in self.changes.iter().enumerate() {
+            let Change::Make { dir, name, made } = one else {
+                continue;
+            };
+            let found = ctx.txn.find(self.dir(*dir), name).of(change)?;
+            if found.is_some_and(|(_, dirent)| dirent.fid == made.file.fid) {
+                self.done.insert(change);
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the files that are new. They get their names later, with the others.
     pub(super) fn make(&mut self, ctx: &mut Ctx<'_, '_>) -> Checked<()> {
         for (change, one) in self.changes.iter().enumerate() {
             if matches!(one, Change::Link { .. }) {
                 ctx.check_room().of(change)?;
             }
-            let Some(made) = made_by(one) else {
+            let Some(made) = made_by(one).filter(|_| !self.done.contains(&change)) else {
                 continue;
             };
             self.check_new(ctx, made, change)?;

@@ -56,6 +56,7 @@ impl<'r> Set<'r> {
     pub(super) fn attach(&mut self, ctx: &mut Ctx<'_, '_>) -> Checked<()> {
         for (change, one) in self.changes.iter().enumerate() {
             match one {
+                Change::Make { .. } if self.done.contains(&change) => {}
                 Change::Make { dir, name, made } => {
                     let spot = self.free_spot(ctx, (*dir, name), change)?;
                     self.put(ctx, (*dir, name), (spot, made.file.fid), change)?;

@@ -61,6 +61,7 @@ fn written(count: u32) -> Vec<Mutation> {
         removing: false,
         grace: false,
         durable_first: false,
+        may_be_done: false,
         replay: None,
     };
     let dirs = [LeasedDir {

@@ -1,0 +1,84 @@
+//! Write leases outlive a boot of the target: their holders claim them again before anybody is served, and what
+//! was under way under them is done then (docs/recovery.md, section 4).
+
+use base::{ClientId, Fid, FsError};
+use wire::mdt::{Reply, Request};
+
+use super::Mds;
+use crate::cover::to_wire;
+use crate::event::{Call, Output};
+use crate::reclaimed::are_leased;
+use crate::request::reply;
+use crate::txn::{Result, Txn};
+
+impl Mds {
+    /// A client claims a write lease that it had in the boot before.
+    pub(super) fn reclaim_lease(&mut self, call: Call, dir: Fid, out: &mut Vec<Output>) {
+        match self.give_lease_back(call.client, dir) {
+            Ok(answer) => reply(out, call, Ok(answer)),
+            Err(failure) => return self.fail(call, failure, out),
+        }
+        self.serve_reclaimed(out);
+    }
+
+    /// Sets that were sent again before their leases were claimed wait no longer. One may bring the lease that
+    /// the next one needs.
+    fn serve_reclaimed(&mut self, out: &mut Vec<Output>) {
+        loop {
+            let leases = (&self.locks, &self.reclaimed);
+            let is_leased = |(call, request): &(Call, Request)| match request {
+                Request::Update { dirs, .. } => are_leased(leases, call.client, dirs),
+                _ => false,
+            };
+            let served = self.recovery.take_waiting(is_leased);
+            if served.is_empty() {
+                return;
+            }
+            let (now, wall) = (self.now, self.wall);
+            for (call, request) in served {
+                self.handle(now, wall, call, request, out);
+            }
+        }
+    }
+
+    fn give_lease_back(&mut self, client: ClientId, dir: Fid) -> Result<Reply> {
+        let session = self.clients.get(&client);
+        // Once it is ready others are served, who may have got the directory since.
+        if !session.is_some_and(|session| self.recovery.awaits(session.uuid)) {
+            return Err(FsError::Stale.into());
+        }
+        let txn = Txn::new(&self.store, self.hasher, self.state, self.wall);
+        let is_empty = txn.live_dir(dir)?.entries == 0;
+        let used = self.used_children_so_far(client, dir)?;
+        let grant = self.locks.try_write_lease_without(None, client, dir, &used);
+        if grant.is_some() {
+            self.reclaimed.add(client, dir);
+        }
+        let withdrawn = grant.iter().flat_map(|grant| &grant.withdrawn);
+        Ok(Reply::WriteLease {
+            outside: withdrawn.map(|(child, _)| Fid(*child)).collect(),
+            grant: grant.as_ref().map(to_wire),
+            is_empty,
+        })
+    }
+
+    /// The request is a set under write leases that the client has claimed.
+    pub(crate) fn is_under_reclaimed(&self, call: Call, request: &Request) -> bool {
+        match request {
+            Request::Update { dirs, .. } => self.has_write_leases(call.client, dirs),
+            _ => false,
+        }
+    }
+
+    /// A client says that it has used the file since before the restart: write leases of others that were
+    /// claimed before do not cover it.
+    pub(crate) fn leave_to_user(&mut self, client: ClientId, fid: Fid) -> Result<()> {
+        if !self.reclaimed.is_open() || !self.locks.has_write_leases() {
+            return Ok(());
+        }
+        for dir in self.naming_dirs(fid)? {
+            self.locks.leave_out(client, dir, fid);
+        }
+        Ok(())
+    }
+}

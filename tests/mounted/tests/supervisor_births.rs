@@ -1,0 +1,141 @@
+//! Files that a mount makes by itself while the process that serves it is killed, its servers with it or not.
+// SEMANTICS: crash.mount, crash.server, op.create, op.unlink
+
+#![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use base::{Rng, SeededRng};
+use mounted::deaths::{kill_all, kill_process};
+use mounted::{Cluster, Work, count, output, pack_source_tree, run, run_for, seed, unpack};
+
+/// How long work may take whose mount dies again and again.
+const LONG: Duration = Duration::from_secs(300);
+const DIRECTORIES: u64 = 40;
+/// Files of which the MDT has not heard.
+const FILES: usize = 3000;
+const LOOK: &str = "
+find t | LC_ALL=C sort; find t -type f | LC_ALL=C sort | xargs cat
+find t -type f | LC_ALL=C sort | xargs stat -c '%n %A %s'; stat -c '%n %y' t/d3/f33; readlink t/d2/s9 t/d2/s9b
+";
+
+/// A supervised mount that makes files by itself, and another.
+fn supervised() -> Cluster {
+    let mut cluster = Cluster::with_mounts_of(1, &["--supervisor"]);
+    cluster.mount();
+    makes_files(&cluster);
+    cluster
+}
+
+/// The process that serves the mount has the tunables of a new one.
+fn makes_files(cluster: &Cluster) {
+    cluster.set_param(0, "wbc", 1);
+    cluster.set_param(0, "writeback_age_ms", 600_000);
+}
+
+fn make(root: &Path) {
+    run(root, "mkdir t; echo so that there are ids > t/first");
+    for number in 0..FILES {
+        let dir = root.join(format!("t/d{}", number % 30));
+        if number < 30 {
+            fs::create_dir(&dir).unwrap();
+        }
+        let mut file = File::create(dir.join(format!("f{number}"))).unwrap();
+        file.write_all(format!("words {number}").as_bytes())
+            .unwrap();
+    }
+    run_for(
+        LONG,
+        root,
+        "for i in $(seq 30 30 300); do rm t/d0/f$i; ln -s f$i t/d2/s$((i / 30)); done; ln -s f t/d2/s9b
+         ln -sf f9 t/d2/s9; chmod 2640 t/d1/f1 t/d1/f31; : > t/d1/f61; mkdir t/d4/gone; rmdir t/d4/gone
+         mkfifo t/d4/fifo; touch -d '2001-02-03 UTC' t/d3/f33; truncate -s 3 t/d5/f5",
+    );
+}
+
+fn die_with_thousands(with_servers: bool) {
+    let mut cluster = supervised();
+    let (root, local) = (cluster.root(0).to_owned(), cluster.local());
+    [&root, &local].into_iter().for_each(|dir| make(dir));
+    let mut open = File::create(root.join("t/d7/open")).unwrap();
+    fs::write(local.join("t/d7/open"), "12").unwrap();
+    open.write_all(b"1").unwrap();
+    let _watch = cluster.watch(LONG, "a process goes on");
+    match with_servers {
+        true => drop(kill_all(&mut cluster, true)),
+        false => drop(kill_process(&cluster)),
+    }
+    let said = cluster.said(0);
+    let words = "files that the MDT did not know";
+    assert!(
+        said.contains(words) && !said.contains(" 0 files that the MDT"),
+        "{said}"
+    );
+    open.write_all(b"2").unwrap();
+    drop(open);
+    let seen = output(&local, LOOK);
+    assert_eq!(output(&root, LOOK), seen);
+    assert_eq!(output(cluster.root(1), LOOK), seen, "elsewhere");
+    (0..2).for_each(|mount| cluster.unmount(mount));
+    cluster.stop_server();
+    assert_eq!(cluster.fsck(), None);
+}
+
+#[test]
+fn thousands_that_the_mdt_does_not_know_outlive_their_process() {
+    die_with_thousands(false);
+}
+
+#[test]
+fn they_outlive_process_and_servers() {
+    die_with_thousands(true);
+}
+
+/// Unpacks an archive again and again while the process dies every half a second, now and then with all
+/// servers. Each copy is there as a whole, on both mounts.
+#[test]
+fn an_archive_that_is_unpacked_while_processes_die_is_whole() {
+    let mut cluster = supervised();
+    let mut rng = SeededRng::new(seed());
+    let local = cluster.local();
+    let archive = pack_source_tree(&local, DIRECTORIES, &mut rng);
+    let (root, tree) = (cluster.root(0).to_owned(), local.join("tree"));
+    let unpacking = Work::start(move |goes_on| {
+        let mut made: Vec<PathBuf> = Vec::new();
+        while made.is_empty() || goes_on() {
+            let dir = root.join(format!("copy{}", made.len()));
+            unpack(&archive, &dir);
+            made.push(dir);
+        }
+        made
+    });
+    let watch = cluster.watch(LONG, "unpacking");
+    for kill in 0..count("GLINT_KILLS", 12) {
+        thread::sleep(Duration::from_millis(500));
+        match kill % 4 {
+            3 => drop(kill_all(&mut cluster, rng.below(2) == 0)),
+            _ => drop(kill_process(&cluster)),
+        }
+        cluster.set_param(0, "wbc", 1);
+    }
+    let made = unpacking.end();
+    drop(watch);
+    println!("{} copies", made.len());
+    for dir in made {
+        let name = dir.file_name().unwrap();
+        for mount in [0, 1] {
+            let copy = cluster.root(mount).join(name).join("tree");
+            cluster.timed_for(LONG, "comparing", || {
+                let (copy, tree) = (copy.display(), tree.display());
+                run(&local, &format!("diff -r --no-dereference {tree} {copy}"));
+            });
+        }
+    }
+    (0..2).for_each(|mount| cluster.unmount(mount));
+    cluster.stop_server();
+    assert_eq!(cluster.fsck(), None);
+}
