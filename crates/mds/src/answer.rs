@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use base::{Fid, FsError, LockHandle, Transno};
+use base::{ClientId, Fid, FsError, LockHandle, Transno};
 use dlm::{Bits, Glimpsed, Mode, OpId, Want};
 use storage::{Batch, KeyRange};
 use wire::mdt::{Access, Lease, OpenHandle, Reply, Request, WriteTicket};
@@ -84,15 +84,7 @@ impl Mds {
             };
             return self.park(parked, out);
         }
-        if let (Request::Open { fid, intent, .. }, Ok(_)) = (&parked.request, &ran.result)
-            && intent.is_reopen()
-            && let Err(failure) = self.leave_to_user(call.client, *fid)
-        {
-            return self.fail(call, failure, out);
-        }
-        if let Ok(Reply::Page(page)) = &mut ran.result
-            && let Err(failure) = self.leave_out_closed(call.client, page)
-        {
+        if let Err(failure) = self.respect_write_leases(call.client, &parked.request, &mut ran) {
             return self.fail(call, failure, out);
         }
         let repeated = parked.replay.is_some();
@@ -130,6 +122,22 @@ impl Mds {
             wait_for,
             out,
         );
+    }
+
+    /// What the operation says of files, or registers, does not contradict the write leases of others.
+    fn respect_write_leases(
+        &mut self,
+        client: ClientId,
+        request: &Request,
+        ran: &mut Ran,
+    ) -> Result<(), Failure> {
+        match (request, &mut ran.result) {
+            (Request::Open { fid, intent, .. }, Ok(_)) if intent.is_reopen() => {
+                self.leave_to_user(client, *fid)
+            }
+            (_, Ok(Reply::Page(page))) => self.leave_out_closed(client, page),
+            _ => Ok(()),
+        }
     }
 
     /// Up to where the target must be durable before this may be answered; zero: it need not be.

@@ -38,8 +38,8 @@ pub(crate) const FURTHER_NODE: u8 = 11;
 
 /// What the MGS told last.
 pub(crate) const CONFIGURATION: u8 = 12;
-/// A file that was made here and that the MDT does not know; its mark says whether the kernel is answered,
-/// whether the MDT has it by now, and for which request it was removed.
+/// A file that was made here and that the MDT does not know. Its mark says whether the kernel is answered,
+/// whether the MDT has the file by now, and for which request it was removed.
 pub(crate) const BIRTH: u8 = 13;
 
 /// Body of a [`CHANGE`].

@@ -139,8 +139,8 @@ impl Journal {
         record::put(records, CHANGE, 0, &record::encode(&body))
     }
 
-    /// A file is made that the MDT does not know, or is another now. `origin`: the kernel may repeat the request
-    /// that made it. False: there is no room for it.
+    /// A file is made that the MDT does not know, or is another now. `origin`: the kernel may repeat the
+    /// request that made it. False: there is no room for it.
     pub fn put_birth(&mut self, body: BirthBody, origin: bool) -> bool {
         let order = self.take_order();
         let Some(records) = &self.records else {

@@ -147,8 +147,8 @@ impl Client {
         }
     }
 
-    /// The MDT has given up on this mount: files that it does not know are lost. The log names them, and calls
-    /// on those that are open fail.
+    /// The MDT has given up on this mount: files that it does not know are lost. The log names them, and
+    /// calls on those that are open fail.
     pub(crate) fn lose_births(&self, state: &mut State, forget: &mut Invalidation) {
         let lost = state.births.all();
         if lost.is_empty() {

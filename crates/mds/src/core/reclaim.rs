@@ -1,5 +1,5 @@
-//! Write leases outlive a boot of the target: their holders claim them again before anybody is served, and what
-//! was under way under them is done then (docs/recovery.md, section 4).
+//! Write leases outlive a boot of the target. Their holders claim them before anybody is served, and what was
+//! under way under them is done then (docs/recovery.md, section 4).
 
 use base::{ClientId, Fid, FsError};
 use wire::mdt::{Reply, Request};
@@ -21,8 +21,8 @@ impl Mds {
         self.serve_reclaimed(out);
     }
 
-    /// Sets that were sent again before their leases were claimed wait no longer. One may bring the lease that
-    /// the next one needs.
+    /// Sets that were sent again before their leases were claimed wait no longer. One may bring the lease
+    /// that the next one needs.
     fn serve_reclaimed(&mut self, out: &mut Vec<Output>) {
         loop {
             let leases = (&self.locks, &self.reclaimed);

@@ -295,8 +295,8 @@ impl Mds {
         }
     }
 
-    /// The client may send a file that this target has made, since the process that was to hear of it is gone.
-    /// Nobody else was in its directory meanwhile.
+    /// The client may send a file that this target has made, since the process that was to hear of it is
+    /// gone. Nobody else was in its directory meanwhile.
     pub(crate) fn may_be_done(&self, client: ClientId) -> bool {
         let uuid = self.clients.get(&client).map(|session| session.uuid);
         self.left_behind.contains_key(&client)

@@ -184,6 +184,8 @@ impl Users {
                 }
                 // The frame that makes it is yet to be sent again.
                 Err(FsError::Stale) if self.resent => {}
+                // Its client has removed it.
+                Err(FsError::NotFound) => {}
                 other => panic!("{dir} was its own: {other:?}"),
             }
             machine.flush()?;

@@ -1,5 +1,5 @@
-//! A program that grows deep trees, each in a directory that it has made, so that its mount makes files by
-//! itself, and that looks at the trees of others.
+//! A program that grows deep trees and looks at those of others. Each tree is in a directory that the program
+//! has made, so its mount makes files by itself.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -133,8 +133,8 @@ impl Gardener {
         make(&self.client, Place { dir, name, caller }, kind)
     }
 
-    /// Makes names in one of its trees, and moves and removes others. A tree with which anything went wrong is
-    /// left alone from then on.
+    /// Makes names in one of its trees, and moves and removes others. A tree with which anything went wrong
+    /// is left alone from then on.
     fn grow(&mut self, own: &mut Vec<Own>) {
         if own.is_empty() {
             return;
@@ -286,7 +286,7 @@ impl Gardener {
         let below = listed.and_then(|entries| {
             entries.into_iter().try_for_each(|entry| {
                 let text = String::from_utf8_lossy(entry.name.as_bytes()).into_owned();
-                let number = text.strip_prefix('n').and_then(|text| text.parse().ok());
+                let number: Option<u32> = text.strip_prefix('n').and_then(|text| text.parse().ok());
                 names.extend(number);
                 match entry.kind {
                     FileKind::Directory => self.walk(fid, &text, names),

@@ -113,8 +113,7 @@ impl State {
         is_recorded
     }
 
-    /// What was changed of a file that the MDT does not know is to be reported with it: it is written down as
-    /// it is by now.
+    /// The file is written down as it is by now. What was changed of it is about to be reported with it.
     pub fn record_birth_again(&mut self, fid: Fid, attr: &Attr, target: &[u8]) {
         let Some(birth) = self.births.get(fid).cloned() else {
             return;
