@@ -106,7 +106,7 @@ impl Gardener {
     fn plant(&mut self) -> Option<Own> {
         let (place, name) = {
             let mut trees = self.garden.trees();
-            let name = format!("t{}", trees.len());
+            let name = format!("g{}", trees.len());
             trees.push(Tree {
                 name: name.clone(),
                 owner: self.number,
