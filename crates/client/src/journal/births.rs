@@ -1,6 +1,6 @@
-//! Files that were made here and that the MDT does not know (ADR 19). Each has a record, from before its maker
-//! hears of it until the MDT has it. The next process reports them, and answers a repeated request for which
-//! one was made or removed.
+//! Files that were made here and that the MDT does not know (ADR 19). Each has a record, from before its
+//! maker hears of it until the MDT has it. The next process reports them, and answers a repeated request for
+//! which one was made or removed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

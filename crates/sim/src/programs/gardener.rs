@@ -100,7 +100,7 @@ impl Gardener {
 
     fn sync(&self) -> Result<(), FsError> {
         let client = self.client.clone();
-        block_on(async move { client.fsyncdir().await })
+        block_on(async move { client.fsyncdir(Fid::ROOT).await })
     }
 
     fn plant(&mut self) -> Option<Own> {
