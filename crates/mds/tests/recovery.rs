@@ -183,10 +183,11 @@ fn who_does_not_come_is_given_up_and_may_begin_anew() {
     world.ready(b);
     let waiting = world.send(b, getattr(e));
     world.advance(RECOVERY_WINDOW);
-    assert!(world.poll(waiting).is_some());
     assert!(world.mds.gave_up(&[1; 16]).expect("readable"));
     assert!(world.mds.is_giving_up(&[1; 16]) && !world.mds.is_giving_up(&[2; 16]));
+    assert_eq!(world.poll(waiting), None, "that is not durable");
     world.flush();
+    assert!(world.poll(waiting).is_some());
     assert!(!world.mds.is_giving_up(&[1; 16]), "it is durable");
     assert!(!world.mds.gave_up(&[2; 16]).expect("readable"));
     world.auto_flush = true;

@@ -182,10 +182,8 @@ impl Users {
                 }) => {
                     self.leases.insert((client, dir), grant.handle);
                 }
-                // The frame that makes it is yet to be sent again.
-                Err(FsError::Stale) if self.resent => {}
-                // Its client has removed it.
-                Err(FsError::NotFound) => {}
+                // Its client has removed it, or the frame that makes it is yet to be sent again.
+                Err(FsError::Stale | FsError::NotFound) => {}
                 other => panic!("{dir} was its own: {other:?}"),
             }
             machine.flush()?;
