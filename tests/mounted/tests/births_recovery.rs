@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use mounted::{Cluster, glint, output, run};
+use mounted::{Cluster, output, run};
 
 /// Directories below each other with files, symlinks and what was changed, moved and removed since.
 const MAKE: &str = "
@@ -138,12 +138,6 @@ fn a_mount_that_missed_the_window_says_what_it_has_lost() {
     writeln!(writer.stdin.take().unwrap(), "go").unwrap();
     let wrote = cluster.timed("a write to what is lost", || writer.wait().unwrap());
     assert!(!wrote.success(), "{wrote}");
-    let synced = Command::new(glint())
-        .args(["fs", "sync"])
-        .arg(&root)
-        .output();
-    let synced = synced.unwrap();
-    assert!(!synced.status.success(), "{synced:?}");
     cluster.timed("going on", || {
         assert_eq!(output(&root, "ls t"), "first\nother\n");
         run(&root, MAKE);
