@@ -1,5 +1,18 @@
 //! The object store of extents on one disk, which does not age (docs/adr/0020-extents.md, docs/disk.md).
 
+mod audit;
+mod commit;
+mod device;
+mod geometry;
 pub mod log;
+mod maps;
+mod recovery;
+mod state;
+mod table;
 
+pub use audit::{Finding, audit};
+pub use commit::{Commit, Row, Taken};
+pub use device::{ExtentDisk, Opened};
+pub use geometry::{Geometry, StoreId};
 pub use log::{Area, Log, LogFull, Piece};
+pub use recovery::Replayed;

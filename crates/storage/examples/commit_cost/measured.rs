@@ -191,7 +191,7 @@ pub fn log_records(disk: &CountingDisk, commits: u64, objects_each: u64) -> Resu
         disk.write(offset, &zeros[..zeros.len().min((total - offset) as usize)])?;
     }
     disk.sync()?;
-    let mut log = Log::new(AREA, 0, Position::START, 1);
+    let mut log = Log::new(AREA, 0, 0, Position::START, 1);
     let mut next = 0;
     costs(disk, commits, |n| {
         let block = [n as u8; BLOCK_BYTES as usize];

@@ -78,6 +78,8 @@ pub struct Header {
     pub durable: u64,
     /// The sum of the record before.
     pub previous: u32,
+    /// The store that it belongs to: the first half of its UUID.
+    pub store: u64,
     /// Its own sum.
     pub sum: u32,
     /// Bytes of the body.
@@ -88,6 +90,7 @@ pub struct Header {
 #[derive(Debug)]
 pub struct Log {
     area: Area,
+    store: u64,
     /// The oldest block that is needed.
     tail: u64,
     end: Position,
@@ -95,10 +98,11 @@ pub struct Log {
 }
 
 impl Log {
-    /// Goes on at `end`, in life `life`, with what lies behind `tail` free.
-    pub fn new(area: Area, tail: u64, end: Position, life: u64) -> Log {
+    /// Of `store`: goes on at `end`, in life `life`, with what lies before block `tail` free.
+    pub fn new(area: Area, store: u64, tail: u64, end: Position, life: u64) -> Log {
         Log {
             area,
+            store,
             tail,
             end: Position { life, ..end },
             durable: end.ticket,
@@ -142,6 +146,7 @@ impl Log {
             life: self.end.life,
             durable: self.durable,
             previous: self.end.sum,
+            store: self.store,
             sum: 0,
             body_bytes: body.len(),
         };
@@ -194,6 +199,7 @@ fn encode(header: &Header, body: &[u8]) -> (Vec<u8>, u32) {
     bytes.extend_from_slice(&header.life.to_le_bytes());
     bytes.extend_from_slice(&header.durable.to_le_bytes());
     bytes.extend_from_slice(&header.previous.to_le_bytes());
+    bytes.extend_from_slice(&header.store.to_le_bytes());
     bytes.resize(HEADER_BYTES - 4, 0);
     let sum = crc32c::crc32c_append(crc32c::crc32c(&bytes), body);
     bytes.extend_from_slice(&sum.to_le_bytes());
@@ -216,6 +222,7 @@ pub fn parse_header(block: &[u8]) -> Option<Header> {
         life: long(24)?,
         durable: long(32)?,
         previous: word(40)?,
+        store: long(44)?,
         sum: word(HEADER_BYTES - 4)?,
         body_bytes,
     })
@@ -254,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_record_is_read_back_and_no_flipped_bit_goes_unseen() {
-        let mut log = Log::new(AREA, 0, Position::START, 1);
+        let mut log = Log::new(AREA, 7, 0, Position::START, 1);
         let (ticket, pieces) = log.append(b"what changed").unwrap();
         let bytes = joined(&pieces);
         let header = parse_header(&bytes).unwrap();
@@ -271,7 +278,7 @@ mod tests {
 
     #[test]
     fn the_ring_goes_round_and_is_never_overrun() {
-        let mut log = Log::new(AREA, 0, Position::START, 1);
+        let mut log = Log::new(AREA, 7, 0, Position::START, 1);
         let body = vec![7; 2 * BLOCK_BYTES as usize];
         let mut at = Vec::new();
         for _ in 0..2 {
@@ -287,13 +294,13 @@ mod tests {
 
     #[test]
     fn a_record_of_an_earlier_round_or_life_does_not_follow() {
-        let mut log = Log::new(AREA, 0, Position::START, 1);
+        let mut log = Log::new(AREA, 7, 0, Position::START, 1);
         let first = parse_header(&joined(&log.append(b"a").unwrap().1)).unwrap();
         let end = log.end();
         let second = parse_header(&joined(&log.append(b"b").unwrap().1)).unwrap();
         assert!(follows(&second, &end) && !follows(&first, &end));
         // The same ticket in the next life, after another first record: its sum is another.
-        let mut again = Log::new(AREA, 0, Position::START, 2);
+        let mut again = Log::new(AREA, 7, 0, Position::START, 2);
         again.append(b"a").unwrap();
         assert!(!follows(&second, &again.end()));
     }
