@@ -295,6 +295,10 @@ fn run_lists(chores: &Chores, serving: &Serving<Oss>, syncer: &Syncer) {
 
 fn run_reads(chores: &Chores, serving: &Serving<Oss>, reader: &Syncer) {
     while let Some(WantedRead { client, tag, work }) = chores.reads.next() {
+        if !serving.is_awaited(tag) {
+            // Its session has ended, and what was known of its reads went with it.
+            continue;
+        }
         let result = reader.read(&work);
         let failed = result.as_ref().err().cloned();
         let answer = result.map_err(|error| FsError::from(&error));

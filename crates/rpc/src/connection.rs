@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use awake::Wakefulness;
 use base::Tick;
@@ -21,6 +21,9 @@ use crate::pool::{Member, Pool, Share};
 use crate::replier::Violation;
 use crate::threads::{self, lock, wait};
 use crate::transport::{Outgoing, ReceiveError, Transport, Watched};
+
+/// How long the frames that came before a connection was closed are still looked at.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// What is done with each frame that comes.
 pub(crate) type OnFrame = Box<dyn FnMut(Frame) -> Result<ControlFlow<()>, Violation> + Send>;
@@ -57,7 +60,8 @@ struct Outbox {
     share: Share<Connection>,
     /// Since when a frame waits that is no longer in the queue: the writer is sending it.
     writing: Option<Instant>,
-    closed: bool,
+    /// Since when it is closed.
+    closed: Option<Instant>,
 }
 
 impl Connection {
@@ -77,7 +81,7 @@ impl Connection {
                 queue: VecDeque::new(),
                 share: queues.join(connection.clone()),
                 writing: None,
-                closed: false,
+                closed: None,
             }),
             changed: Condvar::new(),
             keepalive: Mutex::new(Keepalive::new(now)),
@@ -98,11 +102,11 @@ impl Connection {
                 return self.close();
             }
         };
-        self.counters.count_sent(frame, outgoing.bytes());
         let mut outbox = lock(&self.outbox);
-        if outbox.closed {
+        if outbox.closed.is_some() {
             return;
         }
+        self.counters.count_sent(frame, outgoing.bytes());
         if outbox.queue.is_empty() && outbox.writing.is_none() {
             match self.transport.try_send(&mut outgoing) {
                 Ok(()) if outgoing.is_sent() => return,
@@ -125,7 +129,7 @@ impl Connection {
     /// Ends the connection; what is queued is lost, and both threads end.
     pub(crate) fn close(&self) {
         let mut outbox = lock(&self.outbox);
-        outbox.closed = true;
+        outbox.closed.get_or_insert_with(::threads::now);
         let queued = std::mem::take(&mut outbox.queue);
         let bytes: usize = queued.iter().map(|(_, frame)| frame.bytes()).sum();
         let left = outbox.share.bytes() - bytes;
@@ -135,6 +139,11 @@ impl Connection {
         self.transport.shutdown();
     }
 
+    /// It has ended, although its threads may not have.
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.outbox).closed.is_some()
+    }
+
     /// Where the peer is, for logs.
     pub(crate) fn peer(&self) -> String {
         self.transport.peer()
@@ -142,6 +151,9 @@ impl Connection {
 
     /// Pings or closes a connection that has been silent for long. True: it was closed.
     pub(crate) fn check(&self, now: Tick, ping: impl FnOnce() -> Frame) -> bool {
+        if self.is_closed() {
+            return false;
+        }
         let mut progress = self.transport.bytes_received();
         if self.held_back.load(Ordering::Relaxed) {
             // We are not listening; that the peer takes what we send is its sign of life.
@@ -162,7 +174,7 @@ impl Connection {
     /// Closes a connection whose way is cut. A new one finds the other end as soon as it can be
     /// reached, while this one would wait ever longer before it tries again.
     pub(crate) fn close_if_cut(&self) {
-        if self.transport.is_cut() {
+        if !self.is_closed() && self.transport.is_cut() {
             tracing::info!(
                 peer = self.peer(),
                 "disconnected: what is sent does not arrive"
@@ -252,6 +264,10 @@ impl Connection {
         &self,
         next: impl FnOnce() -> Result<Option<Frame>, ReceiveError>,
     ) -> ControlFlow<(), bool> {
+        let closed = lock(&self.outbox).closed;
+        if closed.is_some_and(|since| ::threads::now().duration_since(since) > LAST_WORDS) {
+            return ControlFlow::Break(());
+        }
         let mut on_frame = lock(&self.on_frame);
         let Some(on_frame) = &mut *on_frame else {
             return ControlFlow::Break(());
@@ -292,7 +308,7 @@ impl Connection {
             return;
         }
         self.held_back.store(true, Ordering::Relaxed);
-        while outbox.share.bytes() > UNTAKEN_BYTES_MAX / 2 && !outbox.closed {
+        while outbox.share.bytes() > UNTAKEN_BYTES_MAX / 2 && outbox.closed.is_none() {
             outbox = wait(&self.changed, outbox);
         }
         self.held_back.store(false, Ordering::Relaxed);
@@ -318,7 +334,7 @@ impl Connection {
     fn next_outgoing(&self) -> Option<Outgoing> {
         let mut outbox = lock(&self.outbox);
         loop {
-            if outbox.closed {
+            if outbox.closed.is_some() {
                 return None;
             }
             if let Some((since, outgoing)) = outbox.queue.pop_front() {
@@ -357,7 +373,10 @@ impl Member for Connection {
     fn weight(&self) -> u128 {
         let outbox = lock(&self.outbox);
         let oldest = outbox.queue.front().map(|(since, _)| *since);
-        let since = outbox.writing.or(oldest).filter(|_| !outbox.closed);
+        let since = outbox
+            .writing
+            .or(oldest)
+            .filter(|_| outbox.closed.is_none());
         since.map_or(0, |since| {
             let waited = ::threads::now().duration_since(since).as_nanos();
             outbox.share.bytes() as u128 * waited.max(1)
@@ -380,7 +399,6 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::path::Path;
     use std::sync::mpsc;
-    use std::time::Duration;
 
     use wire::frame::{FrameKind, Header};
 
@@ -412,5 +430,19 @@ mod tests {
         theirs.shutdown();
         served.join().unwrap();
         assert_eq!(came, Ok(FrameKind::Ping));
+    }
+
+    #[test]
+    fn a_connection_is_found_to_be_silent_once() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let ours = Arc::new(Socket::unix(ours, Path::new("pair")).unwrap());
+        let (queues, start) = (Pool::new(usize::MAX), Tick::default());
+        let connection = Connection::new(ours, Reading::Asleep, Arc::default(), &queues, start);
+        let late = start.after(base::limits::KEEPALIVE_DEAD);
+        let found = [late, late].map(|now| {
+            let ping = || Frame::bare(Header::new(FrameKind::Ping));
+            connection.check(now, ping)
+        });
+        assert_eq!(found, [true, false]);
     }
 }

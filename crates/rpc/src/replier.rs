@@ -110,6 +110,14 @@ impl Replier {
         Ok(verdict)
     }
 
+    /// A request that was to be run is not: it never came.
+    pub fn withdraw(&mut self, slot: u16, xid: Xid) {
+        let index = usize::from(slot);
+        if matches!(self.slots.get(index), Some(Slot::Running(known)) if *known == xid) {
+            self.put(index, Slot::Vacant);
+        }
+    }
+
     fn put(&mut self, index: usize, slot: Slot) {
         let (answers, bytes) = &mut self.kept;
         if let Some(new) = slot.stored() {
@@ -163,6 +171,16 @@ mod tests {
         assert!(replier.answer(0, Xid(2), &large(9), Room::ForAll));
         assert_eq!(replier.accept(0, Xid(2)), Ok(Verdict::Replay(large(9))));
         assert_eq!(replier.accept(0, Xid(1)), Ok(Verdict::Stale));
+    }
+
+    #[test]
+    fn a_request_that_was_withdrawn_is_new_when_it_comes_again() {
+        let mut replier = Replier::new(4);
+        assert_eq!(replier.accept(0, Xid(1)), Ok(Verdict::Execute));
+        replier.withdraw(0, Xid(2));
+        assert_eq!(replier.accept(0, Xid(1)), Ok(Verdict::Running));
+        replier.withdraw(0, Xid(1));
+        assert_eq!(replier.accept(0, Xid(1)), Ok(Verdict::Execute));
     }
 
     #[test]

@@ -209,6 +209,11 @@ impl Server {
         (self.shared.queues.bytes(), self.shared.kept.bytes())
     }
 
+    /// Connections that have a thread, those in their handshake included.
+    pub fn connections(&self) -> usize {
+        lock(&self.shared.connections).transports.len()
+    }
+
     /// The clients of `target` that have a session, connected or not.
     pub fn sessions(&self, target: TargetName) -> Vec<Arc<Connected>> {
         let target = self.shared.targets.get(&target);
@@ -380,6 +385,11 @@ impl Shared {
         connection: &Arc<Connection>,
         frame: Frame,
     ) -> Result<ControlFlow<()>, Violation> {
+        // Nobody waits for what came before the connection ended: a client that is back sends it again. So
+        // nothing of it is done, not even an answer to a callback, which may speak of requests before it.
+        if connection.is_closed() && frame.header.kind != FrameKind::Goodbye {
+            return Ok(ControlFlow::Continue(()));
+        }
         match session.handle(frame)? {
             Some(Event::Request(request, batch)) => {
                 let (xid, resent) = (request.xid, request.resent);

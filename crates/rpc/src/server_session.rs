@@ -195,6 +195,11 @@ impl<T> ServerSession<T> {
         Some(self.reply_frame(slot, xid, stored, last_committed))
     }
 
+    /// A request is not run. If the client sends it again, it is new.
+    pub fn withdraw(&mut self, request: &RequestId) {
+        self.requests.withdraw(request.slot, request.xid);
+    }
+
     fn reply_frame(
         &mut self,
         slot: u16,

@@ -225,6 +225,11 @@ impl<M: Machine> Serving<M> {
         }
     }
 
+    /// The session lives whose request the machine has left to be answered from outside.
+    pub fn is_awaited(&self, tag: u64) -> bool {
+        self.enter().frames.is_awaited(tag)
+    }
+
     fn strong(&self) -> Arc<Serving<M>> {
         self.myself
             .upgrade()

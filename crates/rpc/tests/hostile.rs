@@ -546,6 +546,30 @@ fn a_client_that_does_not_take_its_replies_is_not_heard() {
     }
 }
 
+/// Its requests had come before its end was seen.
+#[test]
+fn nothing_more_is_done_for_a_client_that_is_gone() {
+    let mut place = Place::new(Over::Tcp);
+    let (server, service) = place.serve(1);
+    let (mut stream, _) = welcome(&place);
+    const BYTES: usize = 4 << 20;
+    for slot in 0..64 {
+        let batch = Batch::of(READ, (BYTES as u32).to_le_bytes().to_vec());
+        let frame = request(slot, batch).encode(false).unwrap();
+        stream.write_all(&frame).unwrap();
+    }
+    until("its replies wait", || {
+        server.replies_bytes().0 > UNTAKEN_BYTES_MAX
+    });
+    drop(stream);
+    until("its connection is gone", || {
+        server.connections() == 0 && server.replies_bytes().0 == 0
+    });
+    let executed = service.log.change(|log| log.executed.len());
+    // The replies in the sockets' buffers of both ends, the bound, and the one under way.
+    assert!(executed < 32, "{executed} of 64 requests were run");
+}
+
 /// A client that has a session of its own.
 fn another(place: &Place, number: u8) -> (TcpStream, SessionId) {
     let client = ClientSecret([number; 16]);

@@ -340,6 +340,17 @@ impl Connected {
         }
     }
 
+    /// Forgets a request that was not begun, if the client is cut off. Under one lock: once the client is
+    /// back, it may have sent the request again, and waits for this run of it.
+    fn withdraw(&self, lane: Lane, request: &RequestId) -> bool {
+        let mut state = lock(&self.state);
+        let is_cut_off = state.is_cut_off(lane);
+        if is_cut_off {
+            state.session.withdraw(request);
+        }
+        is_cut_off
+    }
+
     /// Ends the session. False: it had ended before.
     pub(super) fn end(&self, why: Disrupted) -> bool {
         self.end_if(why, |_| true)
@@ -371,6 +382,14 @@ impl Connected {
 }
 
 impl State {
+    /// The client has no connection over which what it asked on `lane` can be answered.
+    fn is_cut_off(&self, lane: Lane) -> bool {
+        let connection = &self.lanes[lane.index()];
+        connection
+            .as_ref()
+            .is_none_or(|connection| connection.is_closed())
+    }
+
     fn account(&mut self) {
         let (_, bytes) = self.session.kept();
         self.kept.set(bytes);
@@ -440,6 +459,18 @@ impl Responder {
     pub fn reply(mut self, reply: ReplyBatch) {
         self.answered = true;
         self.send(reply);
+    }
+
+    /// Forgets a request that was not begun, if nobody waits for its answer. The client sends it again when
+    /// it is back. Otherwise the responder comes back.
+    pub(crate) fn withdraw(mut self) -> Result<(), Responder> {
+        match self.session.withdraw(self.lane, &self.request) {
+            true => {
+                self.answered = true;
+                Ok(())
+            }
+            false => Err(self),
+        }
     }
 
     /// Leaves the request to the target's next boot, which the client asks again: nothing is sent.

@@ -131,6 +131,11 @@ impl<A> Frames<A> {
         })
     }
 
+    /// The answer of a request is waited for: its frame was not forgotten.
+    pub(super) fn is_awaited(&self, tag: u64) -> bool {
+        self.pending.contains_key(&(tag >> PLACE_BITS))
+    }
+
     /// The client is gone: nobody waits for its frames.
     pub(super) fn forget(&mut self, client: ClientId) {
         let gone = |pending: &Pending<A>| pending.client() == client;

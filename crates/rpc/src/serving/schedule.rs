@@ -79,6 +79,7 @@ impl<M: Machine> State<M> {
                 return None;
             }
             Frame::Arrived(arrived) => {
+                let arrived = awaited::<M>(arrived)?;
                 let cleared = self.schedule(moment.now, arrived)?;
                 self.begin(cleared)?
             }
@@ -156,6 +157,24 @@ impl<M: Machine> State<M> {
             }
         }
     }
+}
+
+/// A frame whose client has gone while it waited for its turn is not begun, unless others may wait for it.
+fn awaited<M: Machine>(arrived: Arrived) -> Option<Arrived> {
+    if !may_wait::<M>(&arrived.batch) {
+        return Some(arrived);
+    }
+    let Arrived {
+        responder,
+        batch,
+        resent,
+    } = arrived;
+    let responder = responder.withdraw().err()?;
+    Some(Arrived {
+        responder,
+        batch,
+        resent,
+    })
 }
 
 /// Nobody waits for these requests but their client.
