@@ -170,6 +170,28 @@ fn the_mount_of_another_user_is_not_dead_where_an_old_socket_of_roots_is() {
     assert!(ran.worked().contains("served by pid"), "{ran:?}");
 }
 
+/// As that of a login, which neither root nor the user's timers have.
+#[test]
+fn a_mount_is_found_whose_socket_another_environment_has_placed() {
+    if needs_root() {
+        return;
+    }
+    let (dir, _copy) = directory_of_nobody();
+    let script = format!(
+        "{OPEN_DEVICE}\n\
+        own() {{ setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups \"$@\"; }}\n\
+        own mkdir login\n\
+        own env XDG_RUNTIME_DIR=$PWD/login ./glint up --dir D --mount mnt --daemon --log log >&2 || exit 9\n\
+        ls login/glint >&2\n\
+        ./glint status mnt && own ./glint status mnt; code=$?\n\
+        own ./glint down mnt >&2; exit $code"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]);
+    let ran = finish(command.current_dir(dir.path()));
+    assert_eq!(ran.worked().matches("served by pid").count(), 2, "{ran:?}");
+}
+
 /// It answers whatever keeps the verb waiting, and lives on.
 #[test]
 fn a_forged_socket_does_not_hold_up_a_forced_end() {

@@ -104,10 +104,9 @@ impl Endpoint {
                     self.owner
                 )
             }
-            ErrorKind::ConnectionRefused | ErrorKind::NotFound => format!(
-                "{name} does not answer: its process has died ({socket}); {}",
-                self.remedy()
-            ),
+            ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
+                format!("{name} does not answer ({socket}): {}", self.why_silent())
+            }
             _ => format!("{name} does not answer ({socket}): {error}"),
         }
     }

@@ -1,12 +1,14 @@
 //! Sockets by their paths. Whether a process listens there, a place in its queue, and the removal of sockets
 //! whose processes have died.
 
+use std::ffi::OsStr;
 use std::fs::{DirEntry, File};
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, socket};
@@ -36,6 +38,34 @@ pub fn listens(path: &Path) -> bool {
         // So many wait for an answer that nobody gives: it will be named as silent.
         Err(error) => error.kind() == ErrorKind::WouldBlock,
     }
+}
+
+/// The paths at which processes listen, as the kernel lists them: those of its network namespace.
+pub fn listened_at() -> Vec<PathBuf> {
+    let listed = std::fs::read("/proc/net/unix").unwrap_or_default();
+    listed
+        .split(|byte| *byte == b'\n')
+        .filter_map(listened_in)
+        .collect()
+}
+
+/// The path in a line of `/proc/net/unix`, if a process listens there.
+fn listened_in(line: &[u8]) -> Option<PathBuf> {
+    /// The field of the flags, and that of the path, which may have spaces.
+    const FIELDS: (usize, usize) = (3, 7);
+    /// `__SO_ACCEPTCON`.
+    const LISTENS: u32 = 1 << 16;
+    let mut rest = line;
+    let mut flags = 0;
+    for field in 0..FIELDS.1 {
+        let end = rest.iter().position(|byte| *byte == b' ')?;
+        if field == FIELDS.0 {
+            flags = u32::from_str_radix(std::str::from_utf8(&rest[..end]).ok()?, 16).ok()?;
+        }
+        rest = rest[end..].trim_ascii_start();
+    }
+    let is_path = flags & LISTENS != 0 && rest.starts_with(b"/");
+    is_path.then(|| PathBuf::from(OsStr::from_bytes(rest)))
 }
 
 /// The right to make and remove sockets in a directory of this user's, while it lives. A process that
@@ -85,6 +115,18 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
+
+    #[test]
+    fn the_kernel_says_where_processes_listen() {
+        let dir = tempfile::tempdir().unwrap();
+        let [dead, living] = ["dead", "with a space"].map(|name| dir.path().join(name));
+        drop(UnixListener::bind(&dead).unwrap());
+        let _listener = UnixListener::bind(&living).unwrap();
+        let _connected = UnixStream::connect(&living).unwrap();
+        let all = listened_at();
+        assert!(!all.contains(&dead));
+        assert_eq!(all.iter().filter(|path| **path == living).count(), 1);
+    }
 
     #[test]
     fn only_sockets_of_the_dead_are_removed() {

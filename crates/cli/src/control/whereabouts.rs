@@ -4,18 +4,22 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use fuse::kernel::Mount;
 use fuse::kernel::mount::{MountEntry, MountError, mounts, resolve};
 use nix::unistd::{Uid, User, geteuid};
 
-use super::listening::listens;
+use super::listening::{listened_at, listens};
 use super::{Answer, Question, ask_all, identity};
 use crate::output::shown;
 
 /// What to do with a mount whose process has ended.
 const REVIVAL: &str = "glint umount takes it off, and glint mount at its place does too, and mounts \
                        anew";
+/// How long it is looked where a process may stand still.
+const LOOKED_MAX: Duration = Duration::from_secs(1);
 /// What the names of servers' sockets begin with.
 const SERVER: &str = "serve-";
 /// And those of mounts' processes.
@@ -59,6 +63,48 @@ fn directories_of(user: Uid) -> Vec<PathBuf> {
 fn is_owned(dir: &Path, user: Uid) -> bool {
     let found = std::fs::symlink_metadata(dir);
     found.is_ok_and(|found| found.is_dir() && found.uid() == user.as_raw())
+}
+
+/// Where sockets of a user's processes are, best first: also where another environment has put them, as
+/// that of a login has. There the kernel's list of sockets leads. Only what belongs to the user counts.
+fn directories_in_use(user: Uid) -> Vec<PathBuf> {
+    let mut all = directories_of(user);
+    all.retain(|dir| is_owned(dir, user));
+    for dir in looked(move || directories_listened_in(user)).unwrap_or_default() {
+        if !all.contains(&dir) {
+            all.push(dir);
+        }
+    }
+    all
+}
+
+/// The directories where processes listen at sockets that are named as this program names them.
+fn directories_listened_in(user: Uid) -> Vec<PathBuf> {
+    let own_name = format!("glint-{user}");
+    let directory = |socket: PathBuf| {
+        let is_ours = is_socket_name(&socket.file_name()?.to_string_lossy());
+        let dir = socket.parent().filter(|_| is_ours)?;
+        let name = dir.file_name()?;
+        (name == "glint" || *name == *own_name).then(|| dir.to_owned())
+    };
+    let listened = listened_at().into_iter().filter_map(directory);
+    listened.filter(|dir| is_owned(dir, user)).collect()
+}
+
+/// `123:4.sock` of a mount, and those of processes and servers.
+fn is_socket_name(name: &str) -> bool {
+    let of_mount = |name: &str| name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b':'));
+    let stem = name.split('.').next().unwrap_or_default();
+    name.ends_with(".sock")
+        && (of_mount(stem) || stem.starts_with(SERVER) || stem.starts_with(MOUNT))
+}
+
+/// What `look` finds, if it does so in time: it waits where the process of a file system stands still. Then
+/// it stays behind; this program soon ends.
+fn looked<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (said, heard) = mpsc::channel();
+    std::thread::spawn(move || said.send(look()));
+    heard.recv_timeout(LOOKED_MAX).ok()
 }
 
 /// This user's directory for sockets; made if it is not there. Nobody else sees what is in it; that of
@@ -137,8 +183,7 @@ pub fn path_for_dir(dir: &Path) -> Result<PathBuf, String> {
 
 /// Where a process of `user` may have a socket.
 fn sockets_of(user: Uid, socket: impl Fn(&Path) -> PathBuf) -> Vec<PathBuf> {
-    let owned = directories_of(user).into_iter();
-    let owned = owned.filter(move |dir| is_owned(dir, user));
+    let owned = directories_in_use(user).into_iter();
     owned.map(|dir| socket(&dir)).collect()
 }
 
@@ -152,9 +197,7 @@ fn living(all: &[PathBuf]) -> Option<PathBuf> {
 
 /// All that is in this user's directories.
 fn own_entries() -> impl Iterator<Item = std::fs::DirEntry> {
-    let user = geteuid();
-    let owned = directories_of(user).into_iter();
-    let owned = owned.filter(move |dir| is_owned(dir, user));
+    let owned = directories_in_use(geteuid()).into_iter();
     let listed = owned.filter_map(|dir| std::fs::read_dir(dir).ok());
     listed.flat_map(|listed| listed.flatten())
 }
@@ -218,7 +261,7 @@ impl Endpoint {
         }
         let nowhere = || socket(&directories_of(geteuid())[0]);
         let socket = living(&all).unwrap_or_else(nowhere);
-        let mut own = directories_of(geteuid()).into_iter();
+        let mut own = directories_in_use(geteuid()).into_iter();
         let owner = match own.any(|dir| socket.starts_with(dir)) {
             true => geteuid(),
             false => owner,
@@ -240,13 +283,23 @@ impl Endpoint {
         }
     }
 
-    /// What to do once its process has ended.
-    pub(super) fn remedy(&self) -> &'static str {
+    /// Why nobody listens there, and what to do. Only of a mount whose process is known to have ended it is
+    /// said that it may be taken off.
+    pub(super) fn why_silent(&self) -> String {
         let name = self.socket.file_name().unwrap_or_default();
-        match name.to_string_lossy().starts_with(SERVER) {
-            true => "start it again with glint serve",
-            false => REVIVAL,
+        if name.to_string_lossy().starts_with(SERVER) {
+            return "its process has died; start it again with glint serve".to_owned();
         }
+        if is_dead(&self.at) {
+            return format!("its process has died; {REVIVAL}");
+        }
+        let looked = directories_of(self.owner).into_iter();
+        let looked: Vec<String> = looked.map(|dir| shown(&dir.to_string_lossy())).collect();
+        format!(
+            "its process cannot be found, and may live: no socket of it is in {}, nor among those that \
+             /proc/net/unix lists; a process in another network namespace is asked from there",
+            looked.join(", ")
+        )
     }
 
     /// The process of a mount of this user's at `point` that is off, and that has yet to end.
@@ -317,6 +370,13 @@ impl Endpoint {
     }
 }
 
+/// The process of the mount at `point` has ended, as far as this user is told. One that stands still has not.
+fn is_dead(point: &Path) -> bool {
+    let point = point.to_owned();
+    let found = looked(move || rustix::fs::statfs(&point));
+    found.is_some_and(|found| found.is_err_and(|error| error == rustix::io::Errno::NOTCONN))
+}
+
 /// The Glint mount that a path is on.
 pub struct OnMount {
     /// Where it is mounted.
@@ -382,4 +442,43 @@ fn listed() -> Result<Vec<MountEntry>, String> {
     let all = mounts().map_err(|error| error.to_string())?;
     let ours = all.into_iter().filter(|mount| mount.kind == "fuse.glint");
     Ok(ours.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_is_found_where_another_environment_has_put_it() {
+        let session = tempfile::tempdir().unwrap();
+        let directory = session.path().join("glint");
+        let socket = |dir: &Path| socket_in(dir, 4_000_000, 7);
+        let before = living(&sockets_of(geteuid(), socket));
+        std::fs::create_dir(&directory).unwrap();
+        let _listener = UnixListener::bind(socket(&directory)).unwrap();
+        let found = living(&sockets_of(geteuid(), socket));
+        assert_eq!(found, Some(socket(&directory)));
+        assert_ne!(before, found);
+        // It counts for its owner only.
+        let other = Uid::from_raw(geteuid().as_raw() + 1);
+        assert!(!sockets_of(other, socket).contains(&socket(&directory)));
+    }
+
+    #[test]
+    fn of_a_mount_whose_process_is_not_found_it_is_not_said_that_it_has_died() {
+        let endpoint = Endpoint {
+            name: "the mount at /".into(),
+            at: "/".into(),
+            socket: "/nowhere/4000000:7.sock".into(),
+            owner: geteuid(),
+        };
+        let error = endpoint.ask(&Question::Status).unwrap_err();
+        assert!(error.contains("cannot be found"), "{error}");
+        assert!(
+            !error.contains("died") && !error.contains("umount"),
+            "{error}"
+        );
+    }
 }
