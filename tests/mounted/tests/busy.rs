@@ -107,6 +107,25 @@ fn what_is_written_does_not_run_elsewhere_and_what_runs_is_not_written() {
     drop(OpenOptions::new().write(true).open(&one).unwrap());
 }
 
+#[test]
+fn what_runs_is_not_written_after_a_restart_of_the_mdt_either() {
+    let mut cluster = Cluster::with_mounts(2);
+    let [one, two] = [0, 1].map(|number| cluster.root(number).join("program"));
+    fs::copy("/bin/sleep", &one).unwrap();
+    let mut running = Command::new(&one).arg("600").spawn().unwrap();
+    let write = |path: &Path| OpenOptions::new().write(true).open(path);
+    let before = write(&two);
+    cluster.kill_server();
+    cluster.restart_server();
+    // Whoever asks waits until the MDT has heard of everything that was open.
+    let after = [write(&two), write(&one)];
+    running.kill().unwrap();
+    running.wait().unwrap();
+    is_busy(before);
+    after.into_iter().for_each(is_busy);
+    drop(write(&two).unwrap());
+}
+
 fn used(path: &Path) -> u64 {
     let space = statvfs(path).unwrap();
     (space.blocks() - space.blocks_free()) * space.fragment_size()

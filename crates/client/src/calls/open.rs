@@ -448,7 +448,7 @@ impl Client {
         spawn(async move { client.close_uses(fid, ended).await });
     }
 
-    async fn close_uses(&self, fid: Fid, ended: Vec<OpenHandle>) {
+    pub(crate) async fn close_uses(&self, fid: Fid, ended: Vec<OpenHandle>) {
         let close = |handle| Request::Close {
             fid,
             handle,

@@ -11,7 +11,7 @@ use base::{ByteRange, Fid, FsError, LockHandle, TargetName, Transno};
 use handover::{Found, Record, Records, Region};
 use rpc::{Batch, ClientSecret, Legacy, Unanswered};
 use threads::{Condvar, Mutex};
-use wire::mdt::{Access, OpenIntent, SetAttr};
+use wire::mdt::{OpenIntent, SetAttr};
 use wire::opcode;
 
 use crate::cache::handle::HandleId;
@@ -573,17 +573,12 @@ impl Client {
 
     /// Tells the MDT of an open file again.
     async fn reopen_inherited(&self, fid: Fid) {
-        let (read, write, exec, mark) = {
+        let (read, write, mark) = {
             let mut state = self.lock();
-            let (exec, mark) = (state.handles.executing(fid), state.cache.mark(fid));
+            let mark = state.cache.mark(fid);
             let file = state.cache.file(fid);
             let dirty = file.pages.dirty_bytes() > 0 || file.resizes.is_lost();
-            (
-                file.opens.is_read(),
-                file.opens.is_written() || dirty,
-                exec,
-                mark,
-            )
+            (file.opens.is_read(), file.opens.is_written() || dirty, mark)
         };
         let opened = Opened {
             fid,
@@ -597,16 +592,6 @@ impl Client {
             _until_acknowledged: (None, None),
         };
         self.reopen(opened).await;
-        for handle in exec {
-            let access = Access {
-                exec: true,
-                ..Access::default()
-            };
-            let registered = self.register(fid, access, OpenIntent::Reopen).await;
-            if let (Ok(open), Some(file)) = (registered, self.lock().handles.file(handle)) {
-                file.register_execution(open);
-            }
-        }
     }
 }
 

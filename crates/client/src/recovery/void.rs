@@ -285,6 +285,7 @@ impl Client {
         }
         if read && is_known {
             self.register_reader(fid).await;
+            self.register_executions(fid).await;
         }
         // Not waited for: its OST may wait for a client that has died, and the MDT for this one meanwhile.
         let client = self.clone();
@@ -308,6 +309,30 @@ impl Client {
             );
             let mut state = self.lock();
             state.with_pages(fid, |file| file.lose_open(is_loss_reported));
+        }
+    }
+
+    /// Nobody may write what runs here. Where the MDT refuses, the program runs on.
+    async fn register_executions(&self, fid: Fid) {
+        let executions = self.lock().handles.executing(fid);
+        for handle in executions {
+            let access = Access {
+                exec: true,
+                ..Access::default()
+            };
+            let Ok(open) = self.register(fid, access, OpenIntent::Reopen).await else {
+                continue;
+            };
+            let is_over = match self.lock().handles.file(handle) {
+                Some(file) => {
+                    file.register_execution(open);
+                    false
+                }
+                None => true,
+            };
+            if is_over {
+                self.close_uses(fid, vec![open]).await;
+            }
         }
     }
 
