@@ -75,6 +75,19 @@ fn mounts_that_write_names_back_agree_with_the_oracle() {
     agree_on(&cluster, 2, count("MOUNTED_OPERATIONS", 10_000));
 }
 
+/// Nobody else looks: most files are renamed, linked and removed before they are reported.
+#[test]
+#[ignore = "MODEL_SEED=2: after a write and renames a file shows the time that was set before"]
+fn a_mount_that_writes_names_back_alone_agrees_with_the_oracle() {
+    let mut cluster = Cluster::with_mounts(1);
+    cluster.set_param(0, "wbc", 1);
+    cluster.set_param(0, "writeback_age_ms", 300);
+    agree_on(&cluster, 1, count("MOUNTED_OPERATIONS", 10_000));
+    cluster.unmount(0);
+    cluster.stop_server();
+    assert_eq!(cluster.fsck(), None);
+}
+
 #[test]
 fn three_mounts_agree_with_the_oracle() {
     agree(3, count("MOUNTED_OPERATIONS", 20_000));

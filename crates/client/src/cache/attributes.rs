@@ -1,8 +1,8 @@
 //! Attributes as they are seen and changed here, before the MDT hears of it.
 
 use base::Timestamp;
-use wire::Attr;
 use wire::mdt::Privileges;
+use wire::{Attr, FileKind};
 
 /// Puts what is known of the bytes into the MDT's attributes. The bytes' mtime counts only if they
 /// were written after the time was last set: `utimes` after a write wins.
@@ -29,9 +29,10 @@ pub(crate) fn apply_locally(attr: &mut Attr, change: &wire::mdt::SetAttr, now: T
         wire::mdt::SetTime::Now => now,
         wire::mdt::SetTime::At(time) => time,
     };
-    if let Some(mode) = change.mode {
-        attr.mode = mode;
+    if attr.kind != FileKind::Directory {
+        attr.mode = dropped_privileges(change).left_of(attr.mode);
     }
+    attr.mode = change.mode.unwrap_or(attr.mode);
     attr.uid = change.uid.unwrap_or(attr.uid);
     attr.gid = change.gid.unwrap_or(attr.gid);
     attr.atime = change.atime.map_or(attr.atime, at);
@@ -40,5 +41,4 @@ pub(crate) fn apply_locally(attr: &mut Attr, change: &wire::mdt::SetAttr, now: T
         attr.mtime_set = now;
     }
     attr.ctime = now;
-    attr.mode = dropped_privileges(change).left_of(attr.mode);
 }

@@ -124,7 +124,9 @@ impl CachedAttr {
     pub fn names_changed_here(&mut self, subdirectories: i32, now: Timestamp) {
         if let Some(attr) = &mut self.attr {
             attr.nlink = attr.nlink.saturating_add_signed(subdirectories);
-            (attr.mtime, attr.mtime_set) = (attr.mtime.later(now), attr.mtime_set.later(now));
+            // A time that a program has set ends, be it in the future.
+            attr.mtime_set = attr.mtime_set.later(now);
+            attr.mtime = attr.mtime_set;
             attr.ctime = attr.ctime.later(now);
         }
     }

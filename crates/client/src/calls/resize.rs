@@ -101,7 +101,11 @@ impl Client {
                     self.done_again(fid, &begun).await?;
                     break;
                 }
-                Ok(Resized::NoTicket) => self.open_for_writing(fid).await?,
+                Ok(Resized::NoTicket) => {
+                    // The right to write a file that was made here comes when that is reported.
+                    self.report_births_of(fid).await;
+                    self.open_for_writing(fid).await?;
+                }
                 // The lock was of the OST's boot before, or the ticket of the MDT's.
                 Err(FsError::Stale) if self.right_to_write(fid) != before => {}
                 Err(error) => return Err(error),
