@@ -410,8 +410,8 @@ fn extended_attributes_of_new_files_cost_nothing_until_they_are_reported() {
     is_at_rest(&mut cluster);
 }
 
-/// Linked objects, renamed references and a lock file for each: git does all that. Where something else on the
-/// machine empties the kernel's caches meanwhile, some is read again, and costs requests: then once more.
+/// Linked objects, renamed references and a lock file for each: git does all that. Where something else on
+/// the machine empties the kernel's caches meanwhile, some is read again, and costs requests: then once more.
 #[test]
 fn a_repository_is_made_without_a_request() {
     let mut cluster = cluster();
