@@ -117,7 +117,7 @@ fn what_runs_is_not_written_after_a_restart_of_the_mdt_either() {
     let before = write(&two);
     cluster.kill_server();
     cluster.restart_server();
-    // Whoever asks waits until the MDT has heard of everything that was open.
+    // An open waits until the MDT has heard of everything that was open.
     let after = [write(&two), write(&one)];
     running.kill().unwrap();
     running.wait().unwrap();
