@@ -367,6 +367,20 @@ fn what_is_being_written_when_an_eviction_comes_is_lost_and_fsync_says_so() {
     }
 }
 
+/// Nothing is known of its space: it may be full, which the writer must be told.
+#[test]
+fn a_write_is_answered_by_an_ost_that_was_not_met_before() {
+    let mut servers = Servers::start();
+    servers.stop_ost();
+    let mount = servers.mount_unmet(None);
+    let made = made(&mount);
+    let written = write_for_77(&mount, made, false);
+    assert!(written.try_recv().is_err(), "the OST is away");
+    servers.boot_anew();
+    assert_eq!(written.recv_timeout(PATIENCE).expect("it ends"), Ok(0));
+    assert!(servers.heard().iter().any(is_write));
+}
+
 #[test]
 fn who_is_evicted_does_not_ask_again_for_what_it_had_to_itself() {
     let mut servers = Servers::start();

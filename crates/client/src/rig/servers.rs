@@ -19,6 +19,7 @@ use wire::{Cover, Node, mgs, ost};
 
 use super::attr_at;
 use crate::cache::bits::EXCLUSIVE;
+use crate::executor::block_on;
 use crate::mount::Mounted;
 use crate::mount::config::MountConfig;
 use crate::recovery::takeover::TakeoverState;
@@ -162,6 +163,12 @@ impl Servers {
 
     /// The same of the OST.
     pub fn restart_ost(&mut self) {
+        self.stop_ost();
+        self.boot_anew();
+    }
+
+    /// The OST is killed.
+    pub fn stop_ost(&mut self) {
         self.running[2] = None;
         self.known.change(|state| {
             state.heard.clear();
@@ -170,7 +177,6 @@ impl Servers {
                 .sessions
                 .retain(|(name, _)| name.kind != TargetKind::Ost);
         });
-        self.boot_anew();
     }
 
     /// From now on this is left unanswered.
@@ -230,8 +236,17 @@ impl Servers {
         }
     }
 
-    /// Joins them.
+    /// Joins them, and has heard of the OST how much may be unsent. Until then a write is answered when the
+    /// OST has the bytes.
     pub fn mount(&self, takeover: Option<Arc<TakeoverState>>) -> Mounted {
+        let mount = self.mount_unmet(takeover);
+        let client = mount.client().clone();
+        block_on(async move { client.ask_unsent_max(OST).await });
+        mount
+    }
+
+    /// Joins them. Whether the OST was met yet is open.
+    pub fn mount_unmet(&self, takeover: Option<Arc<TakeoverState>>) -> Mounted {
         let known = self.known.clone();
         let reach = move |text: &str| {
             let named = |port: &&Arc<MemPort>| port.name() == text;

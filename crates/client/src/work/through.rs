@@ -74,7 +74,7 @@ impl Client {
     }
 
     /// Asks an OST how much may be unsent.
-    async fn ask_unsent_max(&self, target: TargetIndex) {
+    pub(crate) async fn ask_unsent_max(&self, target: TargetIndex) {
         let asked = self.0.clock.tick();
         let (stats, request) = (&self.0.stats, Request::StatFs);
         let answer = self
