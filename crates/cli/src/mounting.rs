@@ -135,6 +135,7 @@ impl Mounting {
             std::mem::forget(mounted.clone());
         }
         tune(client.params(), wish)?;
+        client.inherit_params();
         let files = FileSystem::new(gate.clone()).map_err(|error| error.to_string())?;
         files.serve(client.clone());
         // Who takes over has calls waiting.

@@ -390,6 +390,17 @@ impl Cluster {
         assert!(status.success(), "{assignment}");
     }
 
+    /// A tunable of mount `number`, as `glint param get` shows it.
+    pub fn mount_param(&self, number: usize, name: &str) -> u64 {
+        let mut get = Command::new(glint());
+        get.args(["param", "get", &format!("llite.*.{name}"), "--mount"]);
+        let output = get.arg(self.root(number)).output().expect("glint runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let value = said.trim().rsplit('=').next().map(str::parse);
+        let value = value.and_then(Result::ok);
+        value.unwrap_or_else(|| panic!("no value of {name}: {said:?} {output:?}"))
+    }
+
     /// Requests that mount `number` sends during `work`, but for those about free space. Programs
     /// ask for that by the way, and the answer is kept for a moment only.
     pub fn requests(&self, number: usize, what: &str, work: impl FnOnce()) -> u64 {

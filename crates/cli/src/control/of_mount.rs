@@ -96,7 +96,7 @@ fn answer(question: Question, served: &ServedMount) -> Answer {
             Answer::Params(all)
         }
         Question::SetParam { name, value } if is_of_mount(&name) => {
-            done(client.params().set(&name, value))
+            done(client.set_param(&name, value))
         }
         question @ (Question::SetRule { .. } | Question::SetParam { .. }) => {
             match &served.targets {

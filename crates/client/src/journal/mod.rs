@@ -15,4 +15,5 @@ pub(crate) mod resizes;
 pub(crate) mod serving;
 pub(crate) mod sessions;
 pub(crate) mod store;
+pub(crate) mod tunables;
 pub(crate) mod written;

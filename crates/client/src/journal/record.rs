@@ -41,6 +41,8 @@ pub(crate) const CONFIGURATION: u8 = 12;
 /// A file that was made here and that the MDT does not know. Its mark says whether the kernel is answered,
 /// whether the MDT has the file by now, and for which request it was removed.
 pub(crate) const BIRTH: u8 = 13;
+/// The tunables that were set while mounted.
+pub(crate) const TUNABLES: u8 = 14;
 
 /// Body of a [`CHANGE`].
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]

@@ -256,6 +256,7 @@ fn build(
         stamp,
         stats: Stats::default(),
         params: Params::default(),
+        tunables: takeover.map(TakeoverState::tunables),
         clock,
         kernel,
         fids: FidMint::default(),

@@ -30,11 +30,12 @@ use crate::journal::handles::{HandleBody, OpenedAs};
 use crate::journal::nodes::FurtherNode;
 use crate::journal::record::{
     ANSWER, BIRTH, BYTES, CHANGE, CONFIGURATION, ChangeBody, FAILED, FURTHER_NODE, HANDLE, NODE,
-    REQUEST, RESIZE, TARGET, WRITTEN, decode,
+    REQUEST, RESIZE, TARGET, TUNABLES, WRITTEN, decode,
 };
 use crate::journal::resizes::{self, FoundResize, Resize};
 use crate::journal::serving::{INCARNATION, SECRET, SETTLED, WROTE, is_serving};
 use crate::journal::sessions::{Sessions, TargetBody};
+use crate::journal::tunables::Tunables;
 use crate::recovery::inherit::Inherited;
 use crate::recovery::void::Opened;
 use crate::session::client::Client;
@@ -110,6 +111,11 @@ impl TakeoverState {
     /// What the MGS told last.
     pub(crate) fn configuration(&self) -> &Configuration {
         &self.configuration
+    }
+
+    /// The tunables that were set while mounted. They are found once.
+    pub(crate) fn tunables(&self) -> Tunables {
+        Tunables::new(self.records.clone(), self.take(TUNABLES))
     }
 
     /// Which process of the mount this is, from 1.

@@ -17,6 +17,7 @@ use crate::cache::stamps::Mark;
 use crate::executor::{PutOff, oneshot};
 use crate::journal::call_records::Redone;
 use crate::journal::nodes::FurtherNode;
+use crate::journal::tunables::Tunables;
 use crate::session::cluster::{Cluster, OstAnswer, decode_ost};
 use crate::session::gathering::Gathered;
 use crate::session::kernel::{Forget, KernelCache};
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub stamp: Arc<AtomicU64>,
     pub stats: Stats,
     pub params: Params,
+    /// Those that were set while mounted, for the next process.
+    pub tunables: Option<Tunables>,
     pub clock: Arc<dyn Clock>,
     pub kernel: Arc<dyn KernelCache>,
     pub fids: FidMint,
@@ -361,6 +364,25 @@ impl Client {
     /// Tunables.
     pub fn params(&self) -> &Params {
         &self.0.params
+    }
+
+    /// Sets a tunable while mounted. It holds for the next process of this mount, too.
+    pub fn set_param(&self, name: &str, value: u64) -> Result<(), String> {
+        self.0.params.set(name, value)?;
+        if let Some(tunables) = &self.0.tunables {
+            tunables.remember(name, value);
+        }
+        Ok(())
+    }
+
+    /// Takes the tunables that were set in a process of this mount before.
+    pub fn inherit_params(&self) {
+        let inherited = self.0.tunables.as_ref().map(Tunables::values);
+        for (name, value) in inherited.into_iter().flatten() {
+            if let Err(error) = self.0.params.set(&name, value) {
+                tracing::warn!("a tunable of the process before is not taken: {error}");
+            }
+        }
     }
 
     /// The caller's thread is awake: until [`Client::sleeps`] it receives the MDT's replies, by
