@@ -2,6 +2,7 @@
 //! tables. A file system is measured through [`workload::System`]. Invariant: each namespace, device, mount,
 //! process and file has an owner that removes it when dropped, also after a signal ([`StopFlag`]).
 
+pub mod aging;
 pub mod caches;
 pub mod error;
 pub mod interrupt;
