@@ -202,6 +202,45 @@ fn the_talk_is_redrawn_and_nothing_is_left() {
 }
 
 #[test]
+fn the_paper_on_ageing_is_redrawn() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let words = "bench aging --part tables,known --groups 100 --tables 1,8 --out out";
+    let words: Vec<&str> = words.split(' ').collect();
+    let said = glint(dir.path(), &words).worked().to_owned();
+    let document: Value =
+        serde_json::from_str(&fs::read_to_string(out.join("aging.json")).unwrap()).unwrap();
+    let sections = document["sections"].as_array().unwrap();
+    let table = |section: usize, title: &str| {
+        let tables = sections[section]["tables"].as_array().unwrap();
+        let table = tables.iter().find(|table| table["title"] == title);
+        table.unwrap()["rows"].as_array().unwrap().clone()
+    };
+    let number = |row: &Value, column: usize| row[column]["number"].as_f64().unwrap();
+    // At 5 % free: 1 MiB has fallen, 8 MiB has not.
+    let steps = table(0, "Write rate, % of clean");
+    assert_eq!(steps.len(), 20, "{said}");
+    assert!(number(&steps[0], 1) < 60.0 && number(&steps[0], 2) > 75.0);
+    let verdict = table(1, "What must hold");
+    assert_eq!(verdict[0][3]["text"], "holds", "{said}");
+    for section in sections {
+        for kind in ["figures", "bitmaps"] {
+            for figure in section[kind].as_array().into_iter().flatten() {
+                let file = format!("{}.svg", figure["name"].as_str().unwrap());
+                let picture = fs::read_to_string(out.join(&file)).unwrap();
+                assert!(picture.contains("</svg>"), "{file}: {picture}");
+            }
+        }
+    }
+    let markdown = fs::read_to_string(out.join("aging.md")).unwrap();
+    assert!(markdown.contains("](aging-map-1-mib-half-free.svg)"));
+    // Virtual time: the same on every machine.
+    let again = glint(dir.path(), &words).worked().to_owned();
+    let numbers = |text: &str| text[text.find("## tables").unwrap()..].to_owned();
+    assert_eq!(numbers(&again), numbers(&said));
+}
+
+#[test]
 fn an_interrupted_xfast_keeps_what_it_has_and_cleans_up() {
     if needs_root() {
         return;

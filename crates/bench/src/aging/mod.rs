@@ -1,4 +1,15 @@
-//! The ageing lab: how placement ages, in the allocator of the object store, on a model disk in virtual time
-//! or on a real one. `glint bench aging` runs it.
+//! The ageing lab: how placement by the object store's allocator ages. `glint bench aging` runs it on a model
+//! disk in virtual time.
 
+mod array;
+mod claims;
+mod drive;
+mod jobs;
+mod lab;
+mod medium;
+mod paper;
 pub mod parameters;
+mod sections;
+mod target;
+
+pub use lab::{Disk, Lab};

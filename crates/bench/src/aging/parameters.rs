@@ -1,5 +1,5 @@
 //! Numbers of the model disk, each with its source. They were written down before the first run, and no run
-//! changed them. `glint bench aging --scale` repeats its conclusions with each of them 25 % off.
+//! changed them. `glint bench aging --part scale` repeats its conclusions with each of them 25 % off.
 
 use serde::{Deserialize, Serialize};
 
@@ -47,16 +47,16 @@ pub const AREA_START_GROUP: u64 = 60_000;
 pub const TARGETS_OF_UNIT: f64 = 8.0;
 
 impl Default for Parameters {
-    /// - Size, rotation and rates: Seagate Constellation ES.3 SAS, product manual, rev. B, section 4.1, model
-    ///   ST3000NM0023: 3 TB, 7,200 rpm, 83 to 175 MB/s sustained.
-    /// - Seeks, without controller overhead: Seagate Constellation SAS, product manual, rev. E, section 5.2.1,
-    ///   typical, of a drive with the same rotation. Hitachi Ultrastar 7K4000 SAS, section 4.4.1.1, has
-    ///   8.2 ms for the average.
+    /// - Size, rotation and rates: Seagate Constellation ES.3 SAS, product manual, rev. B, section 4.1,
+    ///   model ST3000NM0023: 3 TB, 7,200 rpm, 83 to 175 MB/s sustained.
+    /// - Seeks, without controller overhead: Seagate Constellation SAS, product manual, rev. E, section
+    ///   5.2.1, typical, of a drive with the same rotation. Hitachi Ultrastar 7K4000 SAS, section
+    ///   4.4.1.1, has 8.2 ms for the average.
     /// - Eight data drives and two for parity: the paper, and Cray's description of the unit. Chunks of
     ///   128 KiB make a stripe as large as a request.
     /// - The path: the paper's nominal 5 GB/s a unit of eight targets.
-    /// - The queue: `max_rpcs_in_flight=64` of 1 MiB, as in the paper. Streams and lead are not in the paper.
-    ///   They are assumptions: eight files a target, which stay within eight requests of each other.
+    /// - The queue: `max_rpcs_in_flight=64` of 1 MiB, as in the paper. Streams and lead are not in the
+    ///   paper. They are assumptions: eight files a target, which stay within eight requests of each other.
     fn default() -> Parameters {
         Parameters {
             drive: Drive {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::bitmap::Bitmap;
 use super::column::Column;
 use super::figure::Figure;
 use super::machine::machine;
@@ -31,6 +32,9 @@ pub struct Section {
     pub tables: Vec<Table>,
     /// The same to look at.
     pub figures: Vec<Figure>,
+    /// Pictures of places.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bitmaps: Vec<Bitmap>,
     /// What one must know to read them.
     pub notes: Vec<String>,
     /// Every run, of each system.
@@ -85,6 +89,9 @@ impl Document {
         for figure in self.sections.iter().flat_map(|section| &section.figures) {
             put(figure.file_name(), figure.svg()?)?;
         }
+        for bitmap in self.sections.iter().flat_map(|section| &section.bitmaps) {
+            put(bitmap.file_name(), bitmap.svg()?)?;
+        }
         put(format!("{}.json", self.name), self.json()?)?;
         put(format!("{}.md", self.name), self.markdown(Figures::Linked))
     }
@@ -100,6 +107,8 @@ impl Section {
         if figures == Figures::Linked {
             let link = |figure: &Figure| format!("![{}]({})", figure.title, figure.file_name());
             parts.extend(self.figures.iter().map(link));
+            let link = |bitmap: &Bitmap| format!("![{}]({})", bitmap.title, bitmap.file_name());
+            parts.extend(self.bitmaps.iter().map(link));
         }
         let notes: Vec<String> = self.all_notes().map(|note| format!("- {note}")).collect();
         if !notes.is_empty() {
@@ -162,6 +171,7 @@ mod tests {
             }],
         };
         let section = Section {
+            bitmaps: Vec::new(),
             name: "rtt".to_owned(),
             title: "find".to_owned(),
             tables: vec![table],

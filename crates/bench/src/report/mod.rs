@@ -1,6 +1,7 @@
 //! What was measured, as one table: aligned text, Markdown, or JSON. Several experiments make a
 //! [`Document`] of tables and figures.
 
+mod bitmap;
 mod column;
 mod comparison;
 mod document;
@@ -14,6 +15,7 @@ mod statahead;
 mod table;
 mod verdict;
 
+pub use bitmap::Bitmap;
 pub use column::{Column, Sample, StepRuns};
 pub use comparison::Report;
 pub use document::{Document, Figures, Section};

@@ -129,6 +129,7 @@ impl Contest for Commands {
         let count = &self.tree.count;
         let steps = STEPS.map(str::to_owned);
         Section {
+bitmaps: Vec::new(),
             name: self.name().to_owned(),
             title: format!(
                 "{}: {} entries in {} directories, {} MB",

@@ -144,6 +144,7 @@ impl Contest for Metadata {
 
     fn section(&self, runs: Vec<Column>) -> Section {
         Section {
+            bitmaps: Vec::new(),
             name: self.name().to_owned(),
             title: format!(
                 "{} files and as many directories made, looked at and removed, by tasks in \

@@ -159,6 +159,7 @@ impl Contest for Pathological {
     fn section(&self, runs: Vec<Column>) -> Section {
         let steps = [CREATE, EXTRACT, UPDATE].map(str::to_owned);
         Section {
+            bitmaps: Vec::new(),
             name: self.name().to_owned(),
             title: format!(
                 "{} copies of {} unpacked by {} mounts at once, each its share of every copy",

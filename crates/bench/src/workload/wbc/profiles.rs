@@ -234,6 +234,7 @@ impl Contest for Profiles {
     fn section(&self, runs: Vec<Column>) -> Section {
         let steps = Profile::ALL.map(|profile| profile.name().to_owned());
         Section {
+            bitmaps: Vec::new(),
             name: self.name().to_owned(),
             title: format!("profiles of filebench, {:?} each", self.time),
             tables: vec![table("Operations a second", "", &steps, &runs, rate)],

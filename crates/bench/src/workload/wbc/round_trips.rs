@@ -159,6 +159,7 @@ impl Contest for RoundTrips {
     fn section(&self, runs: Vec<Column>) -> Section {
         let count = &self.tree.count;
         Section {
+bitmaps: Vec::new(),
             name: self.name().to_owned(),
             title: format!(
                 "{}: {} entries in {} directories, by round trip",

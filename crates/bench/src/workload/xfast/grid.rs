@@ -113,6 +113,7 @@ impl Experiment for Grid {
 
     fn section(&self, runs: Column) -> Section {
         Section {
+            bitmaps: Vec::new(),
             name: self.name().to_owned(),
             title: format!(
                 "ls -l of {} files for statahead_max and batch_max, {:?} from the server",

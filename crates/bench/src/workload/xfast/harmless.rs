@@ -252,6 +252,7 @@ impl Experiment for Harmless {
 
     fn section(&self, runs: Column) -> Section {
         Section {
+            bitmaps: Vec::new(),
             name: self.name().to_owned(),
             title: format!(
                 "what prefetch cannot help: {} pairs of runs, off and on in turns",

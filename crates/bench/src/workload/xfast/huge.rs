@@ -173,6 +173,7 @@ impl Experiment for Huge {
 
     fn section(&self, runs: Column) -> Section {
         Section {
+bitmaps: Vec::new(),
             name: self.name().to_owned(),
             title: format!("{} files in one directory, and a tenth of them", self.files),
             tables: vec![self.table(&runs)],

@@ -72,6 +72,7 @@ impl Experiment for Listing {
 
     fn section(&self, runs: Column) -> Section {
         Section {
+            bitmaps: Vec::new(),
             name: self.name().to_owned(),
             title: "ls -l of one directory, cold and warm, without prefetch and with it".to_owned(),
             tables: vec![self.table(&runs)],

@@ -151,6 +151,7 @@ impl Experiment for RoundTrips {
         let count = &self.tree.count;
         let requests = |sample| Cell::count(sample, |sample: &Sample| sample.rpcs);
         Section {
+            bitmaps: Vec::new(),
             name: self.name().to_owned(),
             title: format!(
                 "cold find -uid 0 over {}: {} entries in {} directories, by round trip",

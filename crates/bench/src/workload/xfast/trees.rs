@@ -88,6 +88,7 @@ impl Experiment for Trees {
         let count = &self.tree.count;
         let copies = u64::from(self.copies);
         Section {
+bitmaps: Vec::new(),
             name: self.name().to_owned(),
             title: format!(
                 "cold find -uid 0 over {copies} times {}: {} entries in {} directories",

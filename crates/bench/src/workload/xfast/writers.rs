@@ -192,6 +192,7 @@ impl Experiment for Writers {
             |writers, label| requests_at(writers, &runs, label),
         );
         Section {
+            bitmaps: Vec::new(),
             name: self.name().to_owned(),
             title: format!(
                 "cold ls -l of {} files in which others write meanwhile",

@@ -1,5 +1,6 @@
 //! `glint bench`: each measurement, and the file systems it is made on.
 
+mod aging;
 mod demo;
 mod flat;
 mod floor;
@@ -34,6 +35,8 @@ pub enum Bench {
     Xfast(xfast::Xfast),
     /// What metadata write-back is for: the tables of the talk on Lustre's, measured here.
     Wbc(wbc::Wbc),
+    /// How the object store's placement ages, on a model disk.
+    Aging(aging::Aging),
     /// A file system in memory, which others are compared with.
     #[command(hide = true)]
     Floor(floor::FloorVerb),
@@ -51,6 +54,7 @@ impl Bench {
             Bench::Numbers(verb) => verb.run(),
             Bench::Xfast(verb) => verb.run(),
             Bench::Wbc(verb) => verb.run(),
+            Bench::Aging(verb) => verb.run(),
             Bench::Floor(verb) => verb.run(),
             Bench::Link(verb) => return verb.run(),
         };

@@ -14,6 +14,13 @@ pub struct Written {
     /// Where the file systems are set up meanwhile: a directory on the disk to measure.
     #[arg(long, default_value = "demo-data")]
     work: PathBuf,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// The form of a document.
+#[derive(Args)]
+pub struct Output {
     /// A directory for the document as Markdown and JSON, and for its figures; files of these names are
     /// replaced.
     #[arg(long)]
@@ -23,7 +30,7 @@ pub struct Written {
     json: bool,
 }
 
-impl Written {
+impl Output {
     /// A directory that cannot be written is better known before anything is measured.
     pub fn prepare(&self) -> Result<()> {
         let Some(out) = &self.out else { return Ok(()) };
@@ -46,6 +53,23 @@ impl Written {
             false => document.markdown(Figures::LeftOut),
         });
         Ok(())
+    }
+}
+
+impl Written {
+    /// See [`Output::prepare`].
+    pub fn prepare(&self) -> Result<()> {
+        self.output.prepare()
+    }
+
+    /// See [`Output::write`].
+    pub fn write(&self, document: &Document) -> Result<()> {
+        self.output.write(document)
+    }
+
+    /// See [`Output::show`].
+    pub fn show(&self, document: &Document) -> std::result::Result<(), String> {
+        self.output.show(document)
     }
 
     /// These systems, set up where it was asked for.
