@@ -45,6 +45,13 @@ impl Reuse {
         self.uncommitted.push_back((ticket, extents));
     }
 
+    /// No commit names these: only what reads and writes now matters to them.
+    pub fn unnamed(&mut self, extents: Vec<Extent>) {
+        let blocks = extents.iter().map(|extent| u64::from(extent.blocks));
+        self.blocks += blocks.sum::<u64>();
+        self.pinned.push_back((self.next, extents));
+    }
+
     /// All commits up to `ticket` are durable.
     pub fn durable(&mut self, ticket: u64) {
         while let Some((_, extents)) = self.uncommitted.pop_front_if(|(of, _)| *of <= ticket) {
@@ -98,5 +105,10 @@ mod tests {
         reuse.end(late);
         assert_eq!(reuse.ready(), Some(extent(20)));
         assert_eq!((reuse.ready(), reuse.blocks()), (None, 0));
+        let reading = reuse.begin();
+        reuse.unnamed(extent(30));
+        assert_eq!((reuse.ready(), reuse.blocks()), (None, 1));
+        reuse.end(reading);
+        assert_eq!(reuse.ready(), Some(extent(30)));
     }
 }

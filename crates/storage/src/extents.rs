@@ -1,12 +1,16 @@
 //! The object store of extents on one disk, which does not age (docs/adr/0020-extents.md, docs/disk.md).
 
 mod audit;
+mod changed;
 mod commit;
 mod device;
 mod geometry;
 pub mod log;
 mod maps;
+mod objects;
 mod recovery;
+mod rows;
+mod segment;
 mod state;
 mod table;
 
@@ -15,4 +19,6 @@ pub use commit::{Commit, Row, Taken};
 pub use device::{ExtentDisk, Opened};
 pub use geometry::{Geometry, StoreId};
 pub use log::{Area, Log, LogFull, Piece};
+pub use objects::ExtentObjects;
 pub use recovery::Replayed;
+pub use rows::ExtentTables;

@@ -7,6 +7,10 @@
 
 use base::limits::FILE_BYTES_MAX;
 use base::{ByteRange, Fid, Rng, SeededRng};
+use std::sync::Arc;
+
+use storage::extents::{ExtentDisk, ExtentObjects, ExtentTables, Geometry, StoreId};
+use storage::{Disk, Kv, MemDisk, TableId};
 use storage::{ObjectFiles, ObjectId, ObjectMemory, ObjectStore, StorageError};
 
 const MIB: u64 = 1 << 20;
@@ -21,6 +25,23 @@ fn files() -> (tempfile::TempDir, ObjectFiles) {
     (dir, store)
 }
 
+fn extents(bytes: u64) -> ExtentObjects {
+    let disk = MemDisk::new();
+    // Superblocks, log, tables and a map twice beside the data.
+    let beside = (2 + 64 + 4 + 2) << 12;
+    let geometry = Geometry::new(StoreId([3; 16]), bytes + beside, 64).unwrap();
+    assert_eq!(geometry.data_blocks * 4096, bytes);
+    ExtentDisk::create(&disk, &geometry).unwrap();
+    let tables = ExtentTables {
+        extents: TableId(0),
+        sums: TableId(1),
+    };
+    let names = [(TableId(0), "extents"), (TableId(1), "sums")];
+    let kv = Arc::new(Kv::scratch(&names).unwrap());
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    ExtentObjects::open(disk, kv, tables, Default::default()).unwrap()
+}
+
 fn with_each(test: impl Fn(&dyn ObjectStore)) {
     let (_dir, files) = files();
     test(&files);
@@ -29,6 +50,7 @@ fn with_each(test: impl Fn(&dyn ObjectStore)) {
         test(&ObjectFiles::open(dir.path()).unwrap());
     }
     test(&ObjectMemory::new(64 * MIB));
+    test(&extents(64 * MIB));
 }
 
 fn bytes(store: &dyn ObjectStore, id: ObjectId) -> Option<Vec<u8>> {
@@ -87,7 +109,7 @@ fn both_agree_with_a_vector_on_random_operations() {
                     held[span].copy_from_slice(&data);
                 }
             }
-            assert_eq!(bytes(store, id), model.get(&id).cloned());
+            assert!(bytes(store, id) == model.get(&id).cloned(), "object {id}");
         }
         let mut listed = Vec::new();
         store.list(&mut |id| listed.push(id)).unwrap();
@@ -168,14 +190,17 @@ fn offsets_past_any_file_are_too_big() {
 
 #[test]
 fn a_full_store_says_so_and_takes_more_after_a_removal() {
-    let store = ObjectMemory::new(MIB);
-    store.write(id(1), 0, &vec![1; MIB as usize]).unwrap();
-    let error = store.write(id(2), 0, b"x").unwrap_err();
-    assert!(matches!(error, StorageError::NoSpace { .. }), "{error}");
-    assert_eq!(store.statfs().unwrap().free, 0);
-    store.remove(id(1)).unwrap();
-    store.write(id(2), 0, b"x").unwrap();
-    assert_eq!(store.statfs().unwrap().free, MIB - 4096);
+    let stores: [Box<dyn ObjectStore>; 2] =
+        [Box::new(ObjectMemory::new(MIB)), Box::new(extents(MIB))];
+    for store in stores {
+        store.write(id(1), 0, &vec![1; MIB as usize]).unwrap();
+        let error = store.write(id(2), 0, b"x").unwrap_err();
+        assert!(matches!(error, StorageError::NoSpace { .. }), "{error}");
+        assert_eq!(store.statfs().unwrap().free, 0);
+        store.remove(id(1)).unwrap();
+        store.write(id(2), 0, b"x").unwrap();
+        assert_eq!(store.statfs().unwrap().free, MIB - 4096);
+    }
 }
 
 #[test]

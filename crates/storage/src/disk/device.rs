@@ -1,6 +1,7 @@
-//! The six calls of a disk.
+//! The calls of a disk.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::error::Result;
 
@@ -22,4 +23,47 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn set_len(&self, len: u64) -> Result<()>;
     /// Lets go of it. No call follows.
     fn close(&self) -> Result<()>;
+    /// Takes the space of `len` bytes from `offset` on, which the disk has: writes to them do not fail for
+    /// want of it later.
+    fn reserve(&self, _offset: u64, _len: u64) -> Result<()> {
+        Ok(())
+    }
+    /// A read there has to wait for a device. Where nobody knows: no.
+    fn is_cold(&self, _offset: u64, _len: u64) -> bool {
+        false
+    }
+}
+
+impl<D: Disk + ?Sized> Disk for Arc<D> {
+    fn len(&self) -> Result<u64> {
+        (**self).len()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        (**self).read(offset, buffer)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        (**self).write(offset, data)
+    }
+
+    fn sync(&self) -> Result<()> {
+        (**self).sync()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        (**self).set_len(len)
+    }
+
+    fn close(&self) -> Result<()> {
+        (**self).close()
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        (**self).reserve(offset, len)
+    }
+
+    fn is_cold(&self, offset: u64, len: u64) -> bool {
+        (**self).is_cold(offset, len)
+    }
 }

@@ -30,6 +30,8 @@ pub struct Commit {
     pub rows: Vec<Row>,
     /// Blocks that were free before.
     pub taken: Vec<Taken>,
+    /// Blocks that were unwritten before, and hold bytes from now on.
+    pub written: Vec<Taken>,
     /// Blocks that are free from now on.
     pub freed: Vec<Extent>,
 }
@@ -47,18 +49,30 @@ impl Commit {
     /// It can be read back: keys are no longer than tables have them, and each block has its sum.
     pub fn is_sound(&self) -> bool {
         let mut rows = self.rows.iter();
-        let mut taken = self.taken.iter();
+        let has_all =
+            |taken: &Taken, sums: &[u32]| sums.len() as u64 == u64::from(taken.place.blocks);
+        let is_whole = |taken: &Taken| {
+            let sums = taken.sums.as_ref();
+            sums.is_none_or(|sums| has_all(taken, sums))
+        };
         rows.all(|row| row.key.len() <= KV_KEY_BYTES_MAX)
-            && taken.all(|taken| {
-                let sums = taken.sums.as_ref();
-                sums.is_none_or(|sums| sums.len() as u64 == u64::from(taken.place.blocks))
-            })
+            && self.taken.iter().all(is_whole)
+            && self
+                .written
+                .iter()
+                .all(|written| written.sums.is_some() && is_whole(written))
     }
 
     /// The body of its record.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for count in [self.rows.len(), self.taken.len(), self.freed.len()] {
+        let counts = [
+            self.rows.len(),
+            self.taken.len(),
+            self.written.len(),
+            self.freed.len(),
+        ];
+        for count in counts {
             bytes.extend_from_slice(&(count as u32).to_le_bytes());
         }
         for row in &self.rows {
@@ -70,7 +84,7 @@ impl Commit {
             bytes.extend_from_slice(&row.key);
             bytes.extend_from_slice(value.unwrap_or_default());
         }
-        for taken in &self.taken {
+        for taken in self.taken.iter().chain(&self.written) {
             put_extent(&mut bytes, taken.place);
             bytes.push(if taken.sums.is_some() {
                 WITH_SUMS
@@ -90,7 +104,7 @@ impl Commit {
     /// The commit of a record's body; `None` where it is none.
     pub fn decode(body: &[u8]) -> Option<Commit> {
         let mut bytes = Reader(body);
-        let counts = [bytes.word()?, bytes.word()?, bytes.word()?];
+        let counts = [bytes.word()?, bytes.word()?, bytes.word()?, bytes.word()?];
         let mut commit = Commit::default();
         for _ in 0..counts[0] {
             commit.rows.push(bytes.row()?);
@@ -99,6 +113,11 @@ impl Commit {
             commit.taken.push(bytes.taken()?);
         }
         for _ in 0..counts[2] {
+            let written = bytes.taken()?;
+            written.sums.as_ref()?;
+            commit.written.push(written);
+        }
+        for _ in 0..counts[3] {
             commit.freed.push(bytes.extent()?);
         }
         bytes.0.is_empty().then_some(commit)
@@ -187,6 +206,10 @@ mod tests {
                 },
                 Taken { place, sums: None },
             ],
+            written: vec![Taken {
+                place,
+                sums: Some(vec![3, 4]),
+            }],
             freed: vec![place],
         };
         let bytes = commit.encode();

@@ -9,7 +9,7 @@ use super::geometry::{Geometry, SUPERBLOCKS};
 use super::log::{BLOCK_BYTES, Piece};
 use super::maps::Maps;
 use super::recovery::{Recovered, Replayed, first_table, recover};
-use super::state::{Refusal, State};
+use super::state::{Checkpoint, Refusal, State};
 use crate::disk::Disk;
 use crate::error::{Result, StorageError};
 
@@ -89,6 +89,16 @@ impl<D: Disk> ExtentDisk<D> {
         store.write_pieces(&pieces)?;
         store.sync()?;
         Ok(Opened { store, replayed })
+    }
+
+    /// What lies where.
+    pub fn geometry(&self) -> &Geometry {
+        self.state.geometry()
+    }
+
+    /// The disk.
+    pub fn disk(&self) -> &D {
+        &self.disk
     }
 
     /// Which blocks the records name.
@@ -172,16 +182,42 @@ impl<D: Disk> ExtentDisk<D> {
         Ok(ticket)
     }
 
+    /// The same, but `None` where a checkpoint must make room in the log first.
+    pub fn commit_if_fits(&mut self, commit: &Commit) -> Result<Option<u64>> {
+        self.check_running()?;
+        match self.state.has_room_for(commit) {
+            true => self.commit(commit).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Blocks that no commit names: free again when what reads them now has ended.
+    pub fn drop_unnamed(&mut self, extents: Vec<Extent>) {
+        self.reuse.unnamed(extents);
+        self.collect();
+    }
+
     /// Makes everything written and committed so far durable: one flush.
     pub fn sync(&mut self) -> Result<u64> {
-        self.check_running()?;
-        let ticket = self.state.last();
+        let ticket = self.begin_sync()?;
         let synced = self.disk.sync();
+        self.end_sync(ticket, synced)?;
+        Ok(ticket)
+    }
+
+    /// A sync in three steps, for a caller that does the second without a lock: the disk's own sync.
+    pub fn begin_sync(&self) -> Result<u64> {
+        self.check_running()?;
+        Ok(self.state.last())
+    }
+
+    /// The third step: what the disk said, and what the first one did.
+    pub fn end_sync(&mut self, ticket: u64, synced: Result<()>) -> Result<()> {
         self.stop_on(synced)?;
         self.state.made_durable(ticket);
         self.reuse.durable(ticket);
         self.collect();
-        Ok(ticket)
+        Ok(())
     }
 
     /// Makes room in the log. The caller has drained rows of all commits up to `drained`, durably.
@@ -189,13 +225,21 @@ impl<D: Disk> ExtentDisk<D> {
         if self.state.durable() < self.state.last() {
             self.sync()?;
         }
-        let checkpoint = self.state.checkpoint(drained, self.allocator.cursors());
-        self.write_pieces(&checkpoint.maps)?;
-        let synced = self.disk.sync();
-        self.stop_on(synced)?;
-        self.write_pieces(std::slice::from_ref(&checkpoint.table))?;
-        let synced = self.disk.sync();
-        self.stop_on(synced)?;
+        let checkpoint = self.begin_checkpoint(drained)?;
+        let written = checkpoint.write(&self.disk);
+        self.end_checkpoint(checkpoint, written)
+    }
+
+    /// A checkpoint in three steps: the second, [`Checkpoint::write`], needs no lock. All commits must be
+    /// durable, and none may come before the third.
+    pub fn begin_checkpoint(&self, drained: u64) -> Result<Checkpoint> {
+        self.check_running()?;
+        Ok(self.state.checkpoint(drained, self.allocator.cursors()))
+    }
+
+    /// The third step.
+    pub fn end_checkpoint(&mut self, checkpoint: Checkpoint, written: Result<()>) -> Result<()> {
+        self.stop_on(written)?;
         self.state.checkpointed(checkpoint);
         Ok(())
     }
@@ -218,7 +262,8 @@ impl<D: Disk> ExtentDisk<D> {
         Ok(())
     }
 
-    fn check_running(&self) -> Result<()> {
+    /// Fails where an error has stopped it.
+    pub fn check_running(&self) -> Result<()> {
         match &self.stopped {
             None => Ok(()),
             Some(cause) => Err(StorageError::Stopped {
@@ -244,6 +289,18 @@ impl<D: Disk> ExtentDisk<D> {
             }
         };
         StorageError::refused(&self.name, reason)
+    }
+}
+
+impl Checkpoint {
+    /// Writes it, durably.
+    pub fn write(&self, disk: &dyn Disk) -> Result<()> {
+        for map in &self.maps {
+            disk.write(map.offset, &map.bytes)?;
+        }
+        disk.sync()?;
+        disk.write(self.table.offset, &self.table.bytes)?;
+        disk.sync()
     }
 }
 

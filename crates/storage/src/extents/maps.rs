@@ -44,6 +44,10 @@ impl Maps {
     /// Applies a commit whole, or not at all.
     pub fn apply(&mut self, commit: &Commit) -> Result<(), Contradiction> {
         // A commit may free and take the same block only in two commits: each of its blocks is named once.
+        let mut written = commit.written.iter().map(|written| written.place);
+        if let Some(free) = written.find(|place| !self.are_all(*place, true)) {
+            return Err(Contradiction(free));
+        }
         let taken = commit.taken.iter().map(|taken| (taken.place, true));
         let freed = commit.freed.iter().map(|extent| (*extent, false));
         let changes: Vec<(Extent, bool)> = taken.chain(freed).collect();

@@ -248,7 +248,7 @@ impl Recovery<'_> {
 
     /// All blocks of the commit are what their sums say.
     fn is_written(&self, commit: &Commit) -> Result<bool> {
-        for taken in &commit.taken {
+        for taken in commit.taken.iter().chain(&commit.written) {
             if !self.geometry.contains(taken.place) {
                 return Ok(false);
             }
@@ -282,7 +282,8 @@ impl Recovery<'_> {
 
     fn apply(&self, maps: &mut Maps, record: &Record) -> Result<()> {
         let name = || format!("{} of the log", record.header.ticket);
-        let taken = record.commit.taken.iter().map(|taken| taken.place);
+        let taken = record.commit.taken.iter().chain(&record.commit.written);
+        let taken = taken.map(|taken| taken.place);
         let mut named = taken.chain(record.commit.freed.iter().copied());
         if named.any(|extent| !self.geometry.contains(extent)) {
             return Err(self.damaged(name(), "it names blocks that the disk does not have"));

@@ -108,11 +108,17 @@ impl State {
         self.log.room() < self.geometry.log.blocks / 2
     }
 
+    /// The log has room for `commit`.
+    pub fn has_room_for(&self, commit: &Commit) -> bool {
+        record_blocks(commit.encode().len()) + LOG_BLOCKS_KEPT <= self.log.room()
+    }
+
     /// Appends `commit` to the log. Says its ticket and what to write where.
     pub fn commit(&mut self, commit: &Commit) -> Result<(u64, Vec<Piece>), Refusal> {
         let named = commit
             .taken
             .iter()
+            .chain(&commit.written)
             .map(|taken| taken.place)
             .chain(commit.freed.iter().copied());
         if let Some(outside) = named

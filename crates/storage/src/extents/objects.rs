@@ -1,0 +1,207 @@
+//! An [`ObjectStore`] on extents of one disk (docs/adr/0020-extents.md): its rows are in a [`Kv`], and its
+//! log makes them durable before they are there.
+
+mod examining;
+mod reading;
+mod records;
+mod shaping;
+mod state;
+mod syncing;
+mod writing;
+
+use std::sync::{Arc, PoisonError};
+
+use allocator::Options;
+use base::ByteRange;
+use base::limits::FILE_BYTES_MAX;
+use bytes::Bytes;
+use threads::{Condvar, Mutex, MutexGuard};
+
+use super::device::{ExtentDisk, Opened};
+use super::geometry::Geometry;
+use super::log::BLOCK_BYTES;
+use super::rows::ExtentTables;
+use crate::disk::Disk;
+use crate::error::{Result, StorageError};
+use crate::kv::Kv;
+use crate::objects::{ObjectId, ObjectStat, ObjectStore};
+use crate::space::SpaceStat;
+use records::Records;
+use state::State;
+
+/// Objects that are extents of one disk. Every byte is checked when it is read.
+#[derive(Debug)]
+pub struct ExtentObjects {
+    disk: Arc<dyn Disk>,
+    geometry: Geometry,
+    records: Records,
+    state: Mutex<State>,
+    /// A read has ended, which freed blocks may have waited for.
+    read_ended: Condvar,
+    /// One sync at a time.
+    turn: Mutex<()>,
+}
+
+impl ExtentObjects {
+    /// Opens the store on `disk`, which `ExtentDisk::create` made, with its rows in `tables` of `kv`. Rows
+    /// that a crash kept from them are there when this returns.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        kv: Arc<Kv>,
+        tables: ExtentTables,
+        options: Options,
+    ) -> Result<ExtentObjects> {
+        let records = Records::new(kv, tables);
+        let Opened { store, replayed } = ExtentDisk::open(disk.clone(), records.name(), options)?;
+        let geometry = *store.geometry();
+        records.check_mark(geometry.id, store.last())?;
+        let rows = replayed.into_iter().flat_map(|replayed| replayed.rows);
+        records.put(rows, geometry.id, store.last())?;
+        Ok(ExtentObjects {
+            disk,
+            geometry,
+            records,
+            state: Mutex::new(State::new(store)),
+            read_ended: Condvar::new(),
+            turn: Mutex::default(),
+        })
+    }
+
+    // A panic under it leaves a change done in part, as a write that fails does: poisoning adds nothing.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What messages call an object.
+    fn at(&self, id: ObjectId) -> String {
+        format!("{}: object {id}", self.records.name())
+    }
+
+    fn check_end(&self, id: ObjectId, end: Option<u64>) -> Result<u64> {
+        match end {
+            Some(end) if end <= FILE_BYTES_MAX => Ok(end),
+            _ => Err(StorageError::FileTooBig { at: self.at(id) }),
+        }
+    }
+
+    /// Does `work`, again when blocks became free for which it found no room.
+    fn with_room<T>(&self, mut work: impl FnMut(&mut State) -> Result<T>) -> Result<T> {
+        loop {
+            let result = work(&mut self.state());
+            match result {
+                Err(StorageError::NoSpace { .. }) if self.free_pending()? => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Makes blocks free that wait for a commit, or for reads. False: there are none.
+    fn free_pending(&self) -> Result<bool> {
+        let free_before = self.state().free_blocks();
+        self.sync_all()?;
+        let mut state = self.state();
+        loop {
+            if state.free_blocks() > free_before {
+                return Ok(true);
+            }
+            if state.pending_blocks() == 0 || !state.is_read() {
+                return Ok(false);
+            }
+            let waited = self.read_ended.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl ObjectStore for ExtentObjects {
+    fn read(&self, id: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let found = self.read_shared(id, offset, buffer.len())?;
+        buffer[..found.len()].copy_from_slice(&found);
+        Ok(found.len())
+    }
+
+    fn read_shared(&self, id: ObjectId, offset: u64, len: usize) -> Result<Bytes> {
+        self.read_checked(id, offset, len)
+    }
+
+    fn is_cold(&self, id: ObjectId, offset: u64, len: usize) -> Result<bool> {
+        self.must_wait(id, offset, len)
+    }
+
+    fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
+        self.check_end(id, offset.checked_add(data.len() as u64))?;
+        self.write_parts(id, offset, data)
+    }
+
+    fn truncate(&self, id: ObjectId, size: u64) -> Result<()> {
+        self.check_end(id, Some(size))?;
+        self.with_room(|state| self.set_size(state, id, size))
+    }
+
+    fn stat(&self, id: ObjectId) -> Result<Option<ObjectStat>> {
+        let state = self.state();
+        let stat = |(size, blocks): (u64, u64)| ObjectStat {
+            size,
+            blocks_512: blocks * (BLOCK_BYTES / 512),
+        };
+        Ok(self.shape(&state, id)?.map(stat))
+    }
+
+    fn punch(&self, id: ObjectId, range: ByteRange) -> Result<()> {
+        let end = range.end.min(FILE_BYTES_MAX);
+        let range = ByteRange::new(range.start.min(end), end);
+        self.with_room(|state| match self.shape(state, id)? {
+            Some(_) => self.make_hole(state, id, range),
+            None => Ok(()),
+        })
+    }
+
+    fn allocate(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
+        self.check_end(id, Some(range.end))?;
+        self.with_room(|state| self.take_space(state, id, range, keep_size))
+    }
+
+    fn zero(&self, id: ObjectId, range: ByteRange, keep_size: bool) -> Result<()> {
+        self.check_end(id, Some(range.end))?;
+        self.with_room(|state| self.make_hole(state, id, range))?;
+        self.with_room(|state| self.take_space(state, id, range, keep_size))
+    }
+
+    fn seek_data(&self, id: ObjectId, offset: u64) -> Result<Option<u64>> {
+        self.next_data(id, offset)
+    }
+
+    fn seek_hole(&self, id: ObjectId, offset: u64) -> Result<Option<u64>> {
+        self.next_hole(id, offset)
+    }
+
+    fn remove(&self, id: ObjectId) -> Result<bool> {
+        self.take_away(id)
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.make_durable(None)
+    }
+
+    fn sync(&self, id: ObjectId) -> Result<()> {
+        self.make_durable(Some(id))
+    }
+
+    fn statfs(&self) -> Result<SpaceStat> {
+        let free = self.state().room() * BLOCK_BYTES;
+        Ok(SpaceStat {
+            total: self.geometry.data_blocks * BLOCK_BYTES,
+            free,
+            available: free,
+            objects_total: 0,
+            objects_free: 0,
+            object_bytes_max: FILE_BYTES_MAX,
+            disk: 0,
+        })
+    }
+
+    fn list(&self, visit: &mut dyn FnMut(ObjectId)) -> Result<()> {
+        self.objects()?.into_iter().for_each(visit);
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! What a store of objects on extents knows besides its rows: objects that changed, and its disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use allocator::{Block, Extent, GROUP_BLOCKS, Io, Length, Owner, Want};
+use base::Tick;
+
+use crate::disk::Disk;
+use crate::error::Result;
+use crate::extents::changed::{Object, Part};
+use crate::extents::device::ExtentDisk;
+use crate::extents::log::BLOCK_BYTES;
+use crate::extents::segment::{Named, Piece, SEGMENT_BLOCKS};
+use crate::objects::ObjectId;
+
+/// Objects that changed, and the disk below.
+#[derive(Debug)]
+pub struct State {
+    pub device: ExtentDisk<Arc<dyn Disk>>,
+    pub changed: BTreeMap<ObjectId, Object>,
+    /// Blocks that the next commit frees.
+    freed_blocks: u64,
+    /// Reads under way.
+    reads: u64,
+    /// Groups whose space was taken from what is below the disk.
+    backed: BTreeSet<u32>,
+}
+
+/// Which object a run of blocks is for, and how long that will be.
+#[derive(Debug, Clone, Copy)]
+pub struct For {
+    pub id: ObjectId,
+    /// The first block, of the object.
+    pub logical: u64,
+    pub length: Length,
+    /// Behind the block before.
+    pub goal: Option<Block>,
+}
+
+fn owner(id: ObjectId) -> Owner {
+    Owner(u128::from(id.fid.0) << 32 | u128::from(id.stripe))
+}
+
+impl State {
+    pub fn new(device: ExtentDisk<Arc<dyn Disk>>) -> State {
+        State {
+            device,
+            changed: BTreeMap::new(),
+            freed_blocks: 0,
+            reads: 0,
+            backed: BTreeSet::new(),
+        }
+    }
+
+    /// Blocks that can be had now.
+    pub fn free_blocks(&mut self) -> u64 {
+        let allocator = self.device.allocator();
+        allocator.free_blocks() + allocator.reserved_blocks()
+    }
+
+    /// Blocks that were freed, and wait for a commit or for reads.
+    pub fn pending_blocks(&self) -> u64 {
+        self.freed_blocks + self.device.pending_blocks()
+    }
+
+    /// Blocks that are free, or will be when asked for.
+    pub fn room(&mut self) -> u64 {
+        self.free_blocks() + self.pending_blocks()
+    }
+
+    /// A read is under way.
+    pub fn is_read(&self) -> bool {
+        self.reads > 0
+    }
+
+    /// A read begins.
+    pub fn begin_read(&mut self) -> Io {
+        self.reads += 1;
+        self.device.begin_io()
+    }
+
+    /// It has ended.
+    pub fn end_read(&mut self, io: Io) {
+        self.reads -= 1;
+        self.device.end_io(io);
+    }
+
+    /// All that was freed is part of commits.
+    pub fn committed_frees(&mut self, blocks: u64) {
+        self.freed_blocks -= blocks;
+    }
+
+    /// Blocks for the first ones of `blocks`.
+    pub fn place(&mut self, wanted: For, blocks: u32) -> Result<Extent> {
+        let want = Want {
+            owner: owner(wanted.id),
+            logical: wanted.logical,
+            blocks,
+            length: wanted.length,
+            goal: wanted.goal,
+        };
+        let place = self.device.place(Tick(0), &want)?;
+        assert!(
+            place.blocks > 0,
+            "{want:?} {:?}",
+            self.device.allocator().cursors()
+        );
+        self.back(place)?;
+        Ok(place)
+    }
+
+    /// Takes the space of the extent's groups from what is below the disk, once in the store's life.
+    fn back(&mut self, place: Extent) -> Result<()> {
+        for part in place.by_groups() {
+            let group = part.start.group();
+            if self.backed.contains(&group.0) {
+                continue;
+            }
+            let geometry = self.device.geometry();
+            let first = group.block(0);
+            let blocks = u64::from(GROUP_BLOCKS).min(geometry.data_blocks - first.0);
+            let offset = geometry.data_offset(first);
+            if let Err(error) = self.device.disk().reserve(offset, blocks * BLOCK_BYTES) {
+                self.device.give_back(place)?;
+                return Err(error);
+            }
+            self.backed.insert(group.0);
+        }
+        Ok(())
+    }
+
+    /// The object as it is here, which must have been looked up.
+    pub fn object(&mut self, id: ObjectId) -> &mut Object {
+        self.changed.entry(id).or_default()
+    }
+
+    /// Changes the blocks of a segment that is known here.
+    pub fn change(&mut self, id: ObjectId, number: u64, change: impl FnOnce(&mut Part)) {
+        self.object(id).change(number, change);
+    }
+
+    /// Frees blocks `range` of a segment that is known here.
+    pub fn free(&mut self, id: ObjectId, number: u64, range: std::ops::Range<u32>) {
+        let has_any = self.object(id).part(number);
+        if has_any.is_none_or(|segment| segment.parts(&range).is_empty()) {
+            return;
+        }
+        let (mut unnamed, mut freed_blocks) = (Vec::new(), 0);
+        self.object(id).change(number, |part| {
+            for piece in part.segment.take(&range) {
+                if piece.named == Named::Not {
+                    unnamed.push(piece.place);
+                } else {
+                    freed_blocks += u64::from(piece.place.blocks);
+                    part.freed.push(piece.place);
+                }
+            }
+        });
+        self.freed_blocks += freed_blocks;
+        if !unnamed.is_empty() {
+            self.device.drop_unnamed(unnamed);
+        }
+    }
+
+    /// Puts a piece where nothing is.
+    pub fn put(&mut self, id: ObjectId, number: u64, piece: Piece) {
+        self.change(id, number, |part| part.segment.put(piece));
+    }
+
+    /// What is reserved for the object to grow is free again.
+    pub fn release(&mut self, id: ObjectId) {
+        self.device.allocator().release(owner(id));
+    }
+
+    /// Where blocks of the object before block `block` of a segment end, if they are known.
+    pub fn goal(&mut self, id: ObjectId, number: u64, block: u32) -> Option<Block> {
+        let object = self.changed.get(&id)?;
+        let (number, before) = match block {
+            0 => (number.checked_sub(1)?, SEGMENT_BLOCKS - 1),
+            block => (number, block - 1),
+        };
+        let piece = object.part(number)?.at(before)?;
+        Some(piece.place_of(before).after(1))
+    }
+}

@@ -1,0 +1,514 @@
+//! Objects on extents compared with objects in memory: over restarts and power cuts at every change.
+//! Reads beside removals, a full disk, holes to the block, and no block lost or named twice.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "in a test, a failed unwrap is a failed test"
+)]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::time::Duration;
+
+use allocator::Options;
+use base::{ByteRange, Fid, Rng, SeededRng};
+use storage::extents::{ExtentDisk, ExtentObjects, ExtentTables, Geometry, StoreId};
+use storage::{
+    Disk, FaultyDisk, Kv, KvOptions, MemDisk, ObjectId, ObjectMemory, ObjectStat, ObjectStore,
+    Result, StorageError, Survivors, TableId,
+};
+
+const BLOCK: u64 = 4096;
+const SEGMENT: u64 = 4 << 20;
+const TABLES: ExtentTables = ExtentTables {
+    extents: TableId(0),
+    sums: TableId(1),
+};
+const NAMES: [(TableId, &str); 2] = [(TableId(0), "extents"), (TableId(1), "sums")];
+const OBJECTS: u64 = 4;
+/// Steps of a random list, and where a sync may stand.
+const STEPS: u64 = 40;
+
+fn id(n: u64) -> ObjectId {
+    ObjectId::new(Fid::new(0x400, n as u32 + 1), 0)
+}
+
+/// The two disks of a target.
+#[derive(Clone)]
+struct Disks {
+    extents: MemDisk,
+    records: MemDisk,
+}
+
+fn formatted(data_blocks: u64, log_blocks: u64) -> Disks {
+    let (extents, records) = (MemDisk::new(), MemDisk::new());
+    let bytes = (data_blocks + log_blocks + 2 + 4 + 2) * BLOCK;
+    let geometry = Geometry::new(StoreId([9; 16]), bytes, log_blocks).unwrap();
+    assert_eq!(geometry.data_blocks, data_blocks);
+    ExtentDisk::create(&extents, &geometry).unwrap();
+    Kv::create(records.clone()).unwrap();
+    Disks { extents, records }
+}
+
+fn options() -> Options {
+    Options {
+        small_blocks: 4,
+        packing_blocks: 8,
+        table: "8 16".parse().unwrap(),
+        ..Options::default()
+    }
+}
+
+struct Store {
+    objects: ExtentObjects,
+    kv: Arc<Kv>,
+}
+
+fn open_on(extents: Arc<dyn Disk>, records: impl Disk + 'static) -> Result<Store> {
+    let kv = Arc::new(Kv::open(records, &NAMES, KvOptions::new("OST0").manual())?);
+    let objects = ExtentObjects::open(extents, kv.clone(), TABLES, options())?;
+    Ok(Store { objects, kv })
+}
+
+fn open(disks: &Disks) -> Store {
+    open_on(Arc::new(disks.extents.clone()), disks.records.clone()).unwrap()
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write(u64, u64, Vec<u8>),
+    Truncate(u64, u64),
+    Punch(u64, ByteRange),
+    Allocate(u64, ByteRange, bool),
+    Zero(u64, ByteRange, bool),
+    Remove(u64),
+    Sync,
+    SyncOne(u64),
+}
+
+/// Offsets at blocks, near them, and near the border of segments.
+fn offset(rng: &mut SeededRng) -> u64 {
+    let base = match rng.below(4) {
+        0 => SEGMENT - 2 * BLOCK,
+        _ => 0,
+    };
+    let block = base + rng.below(20) * BLOCK;
+    match rng.below(3) {
+        0 => block,
+        _ => block + rng.below(BLOCK),
+    }
+}
+
+fn step(rng: &mut SeededRng) -> Step {
+    let object = rng.below(OBJECTS);
+    let at = offset(rng);
+    let len = match rng.below(3) {
+        0 => (1 + rng.below(5)) * BLOCK,
+        _ => 1 + rng.below(9000),
+    };
+    let (range, keep) = (ByteRange::new(at, at + len), rng.below(2) == 0);
+    match rng.below(14) {
+        0 => Step::Remove(object),
+        1 | 2 => Step::Truncate(object, at),
+        3 => Step::Punch(object, range),
+        4 => Step::Allocate(object, range, keep),
+        5 => Step::Zero(object, range, keep),
+        6 | 7 => Step::Sync,
+        8 => Step::SyncOne(object),
+        _ => {
+            let fill = 1 + rng.below(250) as u8;
+            Step::Write(
+                object,
+                at,
+                (0..len).map(|n| fill ^ (n >> 9) as u8).collect(),
+            )
+        }
+    }
+}
+
+fn apply(store: &dyn ObjectStore, step: &Step) -> Result<()> {
+    match step {
+        Step::Write(object, at, data) => store.write(id(*object), *at, data),
+        Step::Truncate(object, size) => store.truncate(id(*object), *size),
+        Step::Punch(object, range) => store.punch(id(*object), *range),
+        Step::Allocate(object, range, keep) => store.allocate(id(*object), *range, *keep),
+        Step::Zero(object, range, keep) => store.zero(id(*object), *range, *keep),
+        Step::Remove(object) => store.remove(id(*object)).map(drop),
+        Step::Sync => store.sync_all(),
+        Step::SyncOne(object) => store.sync(id(*object)),
+    }
+}
+
+/// What an object is to those that look at it.
+type Seen = Option<(ObjectStat, Vec<u8>)>;
+
+fn seen(store: &dyn ObjectStore, object: u64) -> Seen {
+    let stat = store.stat(id(object)).unwrap()?;
+    let mut bytes = vec![0xee; stat.size as usize + 3];
+    let count = store.read(id(object), 0, &mut bytes).unwrap();
+    assert_eq!(count as u64, stat.size);
+    bytes.truncate(count);
+    Some((stat, bytes))
+}
+
+fn all(store: &dyn ObjectStore) -> BTreeMap<u64, Seen> {
+    (0..OBJECTS).map(|n| (n, seen(store, n))).collect()
+}
+
+/// Both are the same; else the failure says where.
+fn compare(found: &BTreeMap<u64, Seen>, wanted: &BTreeMap<u64, Seen>, what: &str) {
+    for (object, wanted) in wanted {
+        let found = &found[object];
+        if found == wanted {
+            continue;
+        }
+        let stats = [found, wanted].map(|seen| seen.as_ref().map(|(stat, _)| *stat));
+        let bytes = [found, wanted].map(|seen| seen.iter().flat_map(|(_, bytes)| bytes));
+        let [found, wanted] = bytes;
+        let at = found.zip(wanted).position(|(a, b)| a != b);
+        panic!("{what}: object {object} is {stats:?} and not as it should be from byte {at:?} on");
+    }
+}
+
+/// No block is lost, or named twice, or free although named; and every byte is what was written.
+fn check(store: &Store, what: &str) {
+    let audit = store.objects.audit().unwrap();
+    assert_eq!(audit, [], "{what}");
+}
+
+#[test]
+fn random_work_is_as_in_memory_and_over_restarts() {
+    for seed in 0..20 {
+        let (disks, memory) = (formatted(3000, 64), ObjectMemory::new(1 << 40));
+        let (mut store, mut rng) = (open(&disks), SeededRng::new(seed));
+        for number in 0..300 {
+            let step = step(&mut rng);
+            let what = format!("seed {seed}, step {number}");
+            apply(&store.objects, &step).unwrap();
+            apply(&memory, &step).unwrap();
+            let object = rng.below(OBJECTS);
+            let one = |store: &dyn ObjectStore| [(object, seen(store, object))].into();
+            compare(&one(&store.objects), &one(&memory), &what);
+            if rng.below(40) == 0 {
+                store.objects.sync_all().unwrap();
+                check(&store, &what);
+                // Rows that are not durable in the tables come from the log again.
+                drop(store);
+                store = open(&disks);
+                compare(
+                    &all(&store.objects),
+                    &all(&memory),
+                    &format!("{what}, restarted"),
+                );
+                check(&store, &what);
+            }
+        }
+    }
+}
+
+struct Run {
+    /// What memory has after each sync that was begun, and after all that was done.
+    synced: Vec<BTreeMap<u64, Seen>>,
+    /// Syncs that ended.
+    ended: usize,
+}
+
+fn run(disks: &Disks, seed: u64, cut: u64) -> (Run, FaultyDisk, FaultyDisk) {
+    let extents = FaultyDisk::new(disks.extents.clone());
+    let records = FaultyDisk::new(disks.records.clone());
+    let memory = ObjectMemory::new(1 << 40);
+    let mut run = Run {
+        synced: vec![all(&memory)],
+        ended: 0,
+    };
+    extents.cut_after(cut);
+    let Ok(store) = open_on(Arc::new(extents.clone()), records.clone()) else {
+        return (run, extents, records);
+    };
+    let mut rng = SeededRng::new(seed);
+    for number in 0..STEPS {
+        let step = step(&mut rng);
+        let is_sync = matches!(step, Step::Sync | Step::SyncOne(_));
+        apply(&memory, &step).unwrap();
+        if is_sync {
+            run.synced.push(all(&memory));
+        }
+        // Without a sync of all, an object that did not change makes nothing durable.
+        let step = if is_sync { Step::Sync } else { step };
+        let done = apply(&store.objects, &step).is_ok();
+        if is_sync && done {
+            run.ended = run.synced.len() - 1;
+            if number % 3 == 0 {
+                store.kv.flush_once().unwrap();
+            }
+        }
+        if !done {
+            break;
+        }
+    }
+    (run, extents, records)
+}
+
+/// What is found after a power cut is what the last sync left, or one that was under way.
+fn check_cut(disks: &Disks, run: &Run, what: &str) {
+    let store = open_on(Arc::new(disks.extents.clone()), disks.records.clone());
+    let store = store.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let found = all(&store.objects);
+    let is_known = run.synced[run.ended..].contains(&found);
+    assert!(is_known, "{what}: another state than any that was synced");
+    check(&store, what);
+    // And it goes on.
+    store.objects.write(id(0), 0, &[7; 5000]).unwrap();
+    store.objects.sync_all().unwrap();
+    check(&store, what);
+}
+
+#[test]
+fn after_a_power_cut_at_any_change_objects_are_as_a_sync_left_them() {
+    let mut cuts = 0;
+    for seed in 0..10 {
+        for cut in 0.. {
+            let mut is_over = true;
+            for survivors in [
+                Survivors::Nothing,
+                Survivors::Last,
+                Survivors::Torn { torn_bytes: 700 },
+                Survivors::Random { seed: cut },
+            ] {
+                let disks = formatted(400, 20);
+                let (run, extents, records) = run(&disks, seed, cut);
+                is_over &= extents.changes() <= cut;
+                extents.power_cut(survivors).unwrap();
+                records.power_cut(survivors).unwrap();
+                check_cut(
+                    &disks,
+                    &run,
+                    &format!("seed {seed}, cut {cut}, {survivors:?}"),
+                );
+                cuts += 1;
+            }
+            if is_over {
+                break;
+            }
+        }
+    }
+    println!("{cuts} cuts");
+    assert!(cuts > 1000);
+}
+
+#[test]
+fn a_full_disk_says_so_at_the_call_and_removals_make_room() {
+    let disks = formatted(64, 64);
+    let store = open(&disks).objects;
+    for object in 0..OBJECTS {
+        store.write(id(object), 0, &[1; 16 * 4096]).unwrap();
+    }
+    let error = store.write(id(9), 0, b"x").unwrap_err();
+    assert!(matches!(error, StorageError::NoSpace { .. }), "{error}");
+    assert_eq!(store.statfs().unwrap().available, 0);
+    store.sync_all().unwrap();
+    // Whole blocks are freed with nothing to spare, and so is the end of one.
+    store.punch(id(0), ByteRange::new(0, 4096)).unwrap();
+    store.truncate(id(1), 5000).unwrap();
+    assert_eq!(store.statfs().unwrap().available, 15 * 4096);
+    // Bytes that are replaced need a new place until they are durable.
+    store.write(id(2), 0, &[3; 15 * 4096]).unwrap();
+    store.write(id(2), 0, &[4; 15 * 4096]).unwrap();
+    assert!(store.remove(id(3)).unwrap());
+    store.write(id(9), 0, &[5; 16 * 4096]).unwrap();
+    assert_eq!(seen(&store, 2).unwrap().1[..15 * 4096], [4; 15 * 4096]);
+}
+
+#[test]
+fn reserved_space_is_used_when_nothing_else_is_left() {
+    let disks = formatted(64, 64);
+    let store = open(&disks).objects;
+    store
+        .allocate(id(0), ByteRange::new(0, 40 * 4096), true)
+        .unwrap();
+    store.write(id(1), 0, &[1; 24 * 4096]).unwrap();
+    for at in 0..40 {
+        store
+            .write(id(0), at * 4096, &[at as u8 + 1; 4096])
+            .unwrap();
+        store.sync_all().unwrap();
+    }
+    assert_eq!(store.stat(id(0)).unwrap().unwrap().size, 40 * 4096);
+    let store = {
+        drop(store);
+        open(&disks).objects
+    };
+    for at in 0..40 {
+        let mut bytes = [0; 4096];
+        store.read(id(0), at * 4096, &mut bytes).unwrap();
+        assert_eq!(bytes, [at as u8 + 1; 4096]);
+    }
+}
+
+#[test]
+fn data_and_holes_are_found_to_the_block() {
+    let disks = formatted(3000, 64);
+    let store = open(&disks).objects;
+    let end = 2 * SEGMENT + 5 * BLOCK + 9;
+    store.truncate(id(0), end).unwrap();
+    store.write(id(0), SEGMENT - BLOCK, &[1; 8192]).unwrap();
+    store
+        .write(id(0), 2 * SEGMENT + 3 * BLOCK + 1, &[1])
+        .unwrap();
+    store
+        .allocate(id(0), ByteRange::new(0, BLOCK), true)
+        .unwrap();
+    for synced in [false, true] {
+        let data = |at| store.seek_data(id(0), at).unwrap();
+        let hole = |at| store.seek_hole(id(0), at).unwrap();
+        assert_eq!(data(0), Some(SEGMENT - BLOCK), "unwritten is no data");
+        assert_eq!(data(SEGMENT + 5), Some(SEGMENT + 5));
+        assert_eq!(hole(SEGMENT - 5), Some(SEGMENT + BLOCK));
+        assert_eq!(hole(3), Some(3));
+        assert_eq!(data(SEGMENT + BLOCK), Some(2 * SEGMENT + 3 * BLOCK));
+        assert_eq!(hole(2 * SEGMENT + 3 * BLOCK), Some(2 * SEGMENT + 4 * BLOCK));
+        assert_eq!(data(2 * SEGMENT + 4 * BLOCK), None);
+        assert_eq!((data(end), hole(end)), (None, None));
+        assert_eq!(
+            store.stat(id(0)).unwrap().unwrap().blocks_512,
+            4 * 8,
+            "{synced}"
+        );
+        store.sync_all().unwrap();
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_never_served() {
+    let disks = formatted(64, 64);
+    let store = open(&disks).objects;
+    store.write(id(0), 0, &[7; 3 * 4096]).unwrap();
+    store.sync_all().unwrap();
+    let bytes = disks.extents.to_bytes();
+    let place = bytes.windows(4096).position(|window| window == [7; 4096]);
+    let faulty = FaultyDisk::new(disks.extents.clone());
+    faulty
+        .flip_bit(place.unwrap() as u64 + 4096 + 77, 3)
+        .unwrap();
+    let error = store.read_shared(id(0), 0, 3 * 4096).unwrap_err();
+    let is_second = matches!(&error, StorageError::DamagedBytes { range, .. }
+        if *range == ByteRange::new(4096, 8192));
+    assert!(is_second, "{error}");
+    assert_eq!(store.read_shared(id(0), 0, 4096).unwrap()[..], [7; 4096]);
+    // Neither is it sealed anew by a change of the rest of the block.
+    assert!(store.write(id(0), 5000, b"x").is_err());
+    assert!(store.write(id(0), 4096, &[8; 4096]).is_ok());
+    assert_eq!(store.read_shared(id(0), 4096, 4096).unwrap()[..], [8; 4096]);
+}
+
+#[test]
+fn records_of_another_store_or_a_newer_one_are_refused() {
+    let disks = formatted(64, 64);
+    let older = disks.extents.to_bytes();
+    let store = open(&disks);
+    store.objects.write(id(0), 0, b"x").unwrap();
+    store.objects.sync_all().unwrap();
+    store.kv.flush_once().unwrap();
+    drop(store);
+    let open = |extents: MemDisk| open_on(Arc::new(extents), disks.records.clone()).map(drop);
+    let error = open(MemDisk::from_bytes(older)).unwrap_err();
+    assert!(error.damage().is_some(), "{error}");
+    let other = MemDisk::new();
+    let geometry = Geometry::new(StoreId([1; 16]), 200 * BLOCK, 64).unwrap();
+    ExtentDisk::create(&other, &geometry).unwrap();
+    let error = open(other).unwrap_err();
+    assert!(error.to_string().contains("another store"), "{error}");
+    open(disks.extents.clone()).unwrap();
+}
+
+/// A disk whose next read waits until the test lets it go on.
+#[derive(Debug)]
+struct SlowDisk {
+    disk: MemDisk,
+    /// Waits are armed; a read has come; it may go on.
+    gate: Mutex<(bool, bool, bool)>,
+    moved: Condvar,
+}
+
+impl SlowDisk {
+    fn until(&self, is_so: impl Fn(&(bool, bool, bool)) -> bool) {
+        let gate = self.gate.lock().unwrap();
+        drop(self.moved.wait_while(gate, |gate| !is_so(gate)).unwrap());
+    }
+
+    fn set(&self, change: impl Fn(&mut (bool, bool, bool))) {
+        change(&mut self.gate.lock().unwrap());
+        self.moved.notify_all();
+    }
+}
+
+impl Disk for SlowDisk {
+    fn len(&self) -> Result<u64> {
+        self.disk.len()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let is_armed = std::mem::take(&mut self.gate.lock().unwrap().0);
+        if is_armed {
+            self.set(|gate| gate.1 = true);
+            self.until(|gate| gate.2);
+        }
+        self.disk.read(offset, buffer)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.disk.write(offset, data)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.disk.sync()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.disk.set_len(len)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.disk.close()
+    }
+}
+
+#[test]
+fn a_read_under_way_keeps_the_blocks_of_a_removed_object() {
+    let disks = formatted(64, 64);
+    let slow = Arc::new(SlowDisk {
+        disk: disks.extents.clone(),
+        gate: Mutex::default(),
+        moved: Condvar::new(),
+    });
+    let store = open_on(slow.clone(), disks.records.clone())
+        .unwrap()
+        .objects;
+    // The blocks of one are named by a commit, those of the other by none.
+    store.write(id(0), 0, &[1; 30 * 4096]).unwrap();
+    store.sync_all().unwrap();
+    store.write(id(1), 0, &[2; 34 * 4096]).unwrap();
+    for (object, fill) in [(0, 1), (1, 2)] {
+        let len = store.stat(id(object)).unwrap().unwrap().size as usize;
+        let (written, is_written) = mpsc::channel();
+        slow.set(|gate| *gate = (true, false, false));
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| store.read_shared(id(object), 0, len).unwrap());
+            slow.until(|gate| gate.1);
+            assert!(store.remove(id(object)).unwrap());
+            store.sync_all().unwrap();
+            assert_eq!(store.statfs().unwrap().available, len as u64);
+            let store = &store;
+            scope.spawn(move || {
+                // There is no other room on the disk.
+                store.write(id(object + 5), 0, &vec![9; len]).unwrap();
+                written.send(()).unwrap();
+            });
+            let early = is_written.recv_timeout(Duration::from_millis(50));
+            assert!(early.is_err(), "blocks that are being read");
+            slow.set(|gate| gate.2 = true);
+            assert!(reader.join().unwrap()[..] == vec![fill; len]);
+            is_written.recv().unwrap();
+        });
+    }
+}
