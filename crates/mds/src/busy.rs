@@ -48,6 +48,13 @@ impl BusyOpens {
         self.0.iter().map(|open| open.since.after(patience)).min()
     }
 
+    /// The open that waits for the answer to `question`.
+    pub fn of(&mut self, question: u64) -> Option<&mut BusyOpen> {
+        self.0
+            .iter_mut()
+            .find(|open| open.asked.contains(&question))
+    }
+
     /// A question is answered, or its client is gone. The open that may be tried again now.
     pub fn answered(&mut self, question: u64) -> Option<Parked> {
         let index = self

@@ -34,3 +34,10 @@ pub(crate) enum About {
     /// Whether a use of a file is over: what counts is the Close that came before the answer.
     Use,
 }
+
+impl About {
+    /// Whether a use of a file is over.
+    pub fn is_use(self) -> bool {
+        matches!(self, About::Use)
+    }
+}

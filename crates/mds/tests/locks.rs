@@ -558,6 +558,30 @@ fn an_open_does_not_wait_for_one_who_is_gone() {
     assert!(world.poll(tag).expect("answered").0.is_ok());
 }
 
+/// The process that had the file open is gone: only the next one knows which uses go on.
+#[test]
+fn an_open_waits_for_the_next_process_of_a_user_that_is_gone() {
+    for asks_before in [true, false] {
+        let (mut world, a, b) = two();
+        let f = world.touch(a, Fid::ROOT, "f");
+        world.open(a, f, EXEC).expect("opened");
+        let send = |world: &mut World| world.send(b, open_request(f, WRITE));
+        world.client(a).manners = Manners::Silent;
+        let early = asks_before.then(|| send(&mut world));
+        world.succeed(a);
+        let tag = early.unwrap_or_else(|| send(&mut world));
+        world.client(a).manners = Manners::Prompt;
+        world.answer_questions();
+        world.flush();
+        assert!(world.poll(tag).is_none(), "the next process is not ready");
+        world.end_succession(a);
+        world.flush();
+        let answer = world.poll(tag).expect("answered");
+        assert!(answer.0.is_ok(), "{answer:?}");
+        world.check();
+    }
+}
+
 #[test]
 fn sizes_are_told_by_writers_only() {
     let (mut world, a, b) = two();

@@ -107,6 +107,71 @@ fn what_is_written_does_not_run_elsewhere_and_what_runs_is_not_written() {
     drop(OpenOptions::new().write(true).open(&one).unwrap());
 }
 
+/// Requests about one use of a file that `mount` has sent.
+fn opens_and_closes(cluster: &Cluster, mount: usize) -> u64 {
+    let stats = cluster.stats(mount);
+    let sent = |name: &str| stats["requests"][name].as_u64().unwrap_or(0);
+    sent("open") + sent("close")
+}
+
+#[test]
+fn a_program_that_ran_before_runs_without_a_request_until_it_is_written() {
+    let cluster = Cluster::with_mounts(2);
+    let [one, two] = [0, 1].map(|number| cluster.root(number).join("program"));
+    write_program(&one);
+    let run = |path: &Path| assert!(Command::new(path).status().unwrap().success());
+    let write = |path: &Path| OpenOptions::new().write(true).open(path).unwrap();
+    run(&two);
+    let before = opens_and_closes(&cluster, 1);
+    for _ in 0..PROGRAMS {
+        run(&two);
+    }
+    assert_eq!(opens_and_closes(&cluster, 1), before);
+    drop(write(&one));
+    run(&two);
+    // Nor does what stays on record exclude this mount itself.
+    drop(write(&two));
+    run(&two);
+    let space = used(&one);
+    fs::remove_file(&one).unwrap();
+    let patience = Instant::now() + Duration::from_secs(20);
+    while used(cluster.root(0)) >= space {
+        assert!(Instant::now() < patience, "the space of the program stays");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What ran there, or was written, is on record of a process that is gone: others wait for the next one.
+#[test]
+fn what_ran_on_a_mount_whose_process_is_killed_may_be_written_at_once() {
+    let cluster = Cluster::with_mounts_of(2, &["--supervisor"]);
+    let [one, two] = [0, 1].map(|number| cluster.root(number).to_owned());
+    for number in 0..4 {
+        let name = format!("program{number}");
+        write_program(&one.join(&name));
+        assert!(Command::new(two.join(&name)).status().unwrap().success());
+        assert!(cluster.kill_worker(1));
+        let written = OpenOptions::new().write(true).open(one.join(&name));
+        drop(written.unwrap());
+        assert!(cluster.kill_worker(0));
+        assert!(Command::new(two.join(&name)).status().unwrap().success());
+    }
+}
+
+#[test]
+fn without_an_open_cache_each_execution_is_reported() {
+    let cluster = Cluster::with_mounts(2);
+    cluster.set_param(1, "opencache", 0);
+    let [one, two] = [0, 1].map(|number| cluster.root(number).join("program"));
+    write_program(&one);
+    let before = opens_and_closes(&cluster, 1);
+    for _ in 0..PROGRAMS {
+        assert!(Command::new(&two).status().unwrap().success());
+    }
+    assert!(opens_and_closes(&cluster, 1) >= before + PROGRAMS as u64);
+    drop(OpenOptions::new().write(true).open(&one).unwrap());
+}
+
 #[test]
 fn what_runs_is_not_written_after_a_restart_of_the_mdt_either() {
     let mut cluster = Cluster::with_mounts(2);

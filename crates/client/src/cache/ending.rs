@@ -25,6 +25,11 @@ impl EndingUses {
         self.waiting.is_empty()
     }
 
+    /// Somebody waits for the end of a use of `fid`.
+    pub fn is_awaited(&self, fid: Fid) -> bool {
+        self.waiting.iter().any(|(of, ..)| *of == fid)
+    }
+
     /// A use of `fid` is over here, and the MDT is about to be told.
     pub fn begin_report(&mut self, fid: Fid) {
         self.reported.push(fid);

@@ -2,6 +2,7 @@
 
 pub(crate) mod attributes;
 mod births;
+mod execution;
 mod leases;
 mod links;
 pub(crate) mod listing;

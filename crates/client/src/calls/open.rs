@@ -72,9 +72,8 @@ impl Client {
                 (self.lock(), None)
             }
             Access { exec: true, .. } => {
-                self.end_idle_writer(fid).await?;
-                let handle = self.register(fid, access, OpenIntent::First).await?;
-                (self.lock(), Some(handle))
+                let execution = self.begin_execution(fid).await?;
+                (self.lock(), Some(execution))
             }
             // Until the handle is there nobody else has the state: who gives a lock up looks for those.
             _ => (self.open_for_reading(fid).await?, None),
@@ -103,6 +102,7 @@ impl Client {
     /// Somebody else wants to execute the file, or to write it. The MDT hears of the end of what
     /// excludes that here, if it has ended.
     pub(crate) async fn end_idle_use(&self, fid: Fid) {
+        self.start_ending_idle_execution(fid);
         let ends = self.lock().wait_for_end_of_use(fid, self.0.clock.tick());
         if let Some(ends) = ends {
             ends.await;
@@ -114,7 +114,7 @@ impl Client {
 
     /// The MDT hears of a close when the bytes are durable. Who runs what was just built does not
     /// wait for that by itself, and would find the file busy.
-    async fn end_idle_writer(&self, fid: Fid) -> Result<(), FsError> {
+    pub(super) async fn end_idle_writer(&self, fid: Fid) -> Result<(), FsError> {
         loop {
             let (wait, written) = {
                 let mut state = self.lock();
@@ -219,6 +219,7 @@ impl Client {
             };
             wait.await;
         }
+        self.end_idle_execution(fid).await;
         let access = Access {
             write: true,
             read: true,
@@ -401,10 +402,9 @@ impl Client {
         if !file.opens.is_written() && file.registration.has_writers() {
             state.policies.writeback.closes(fid);
         }
+        let is_kept = self.0.params.opencache() == 1;
         let execution = gone.execution();
-        if execution.is_some() {
-            state.handles.begin_report_of_end(fid);
-        }
+        let execution = execution.and_then(|over| state.end_execution(fid, over, is_kept));
         state.drop_if_idle(fid);
         let is_awaited = state.handles.are_ends_awaited() && !state.excludes_others(fid);
         let asked = match is_awaited {
@@ -413,29 +413,11 @@ impl Client {
         };
         drop(state);
         self.end_uses(fid, ended);
-        if let Some(handle) = execution {
-            self.end_execution(fid, handle);
+        if let Some((program, handle)) = execution {
+            self.end_execution(program, handle);
         }
         // After the word that it has ended.
         drop(asked);
-    }
-
-    /// Tells the MDT that a file is not executed any more. A question whether it is must not be answered
-    /// before the MDT has heard that: it asks just once.
-    fn end_execution(&self, fid: Fid, handle: OpenHandle) {
-        let client = self.clone();
-        spawn(async move {
-            client.close_uses(fid, vec![handle]).await;
-            let asked = {
-                let mut state = client.lock();
-                state.handles.end_report_of_end(fid);
-                match state.excludes_others(fid) {
-                    true => Vec::new(),
-                    false => state.handles.end_use(fid),
-                }
-            };
-            drop(asked);
-        });
     }
 
     /// Tells the MDT of uses that are over. Nobody reads here any more, or another use took their
@@ -587,22 +569,49 @@ mod tests {
         matches!(heard, Heard::Mdt(Request::Close { .. }, _))
     }
 
-    #[test]
-    fn whether_a_file_is_executed_is_answered_when_the_mdt_has_heard_of_the_end() {
-        let servers = Servers::start();
-        let mounted = servers.mount(None);
-        let client = mounted.client();
-        let opening = client.clone();
+    fn is_open(heard: &Heard) -> bool {
+        matches!(heard, Heard::Mdt(Request::Open { .. }, _))
+    }
+
+    fn execute(client: &Client) -> HandleId {
+        let client = client.clone();
         let opened = block_on(async move {
             let access = Access {
                 exec: true,
                 ..READING
             };
             let append = false;
-            opening.open(FILE, OpenWish { access, append }).await
+            client.open(FILE, OpenWish { access, append }).await
         });
+        opened.expect("it is answered").handle
+    }
+
+    #[test]
+    fn an_execution_that_is_over_serves_the_next_one_until_the_file_is_to_be_written() {
+        let servers = Servers::start();
+        let mounted = servers.mount(None);
+        let client = mounted.client();
+        let heard = |what: fn(&Heard) -> bool| servers.heard().into_iter().filter(what).count();
+        for _ in 0..3 {
+            client.release(execute(client));
+        }
+        assert_eq!((heard(is_open), heard(is_close)), (1, 0));
+        let writing = client.clone();
+        block_on(async move { writing.open_for_writing(FILE).await }).expect("it is answered");
+        assert_eq!((heard(is_open), heard(is_close)), (2, 1));
+        let all = servers.heard();
+        let [closed, written] = [is_close, is_open].map(|what| all.iter().rposition(what));
+        assert!(closed < written, "its own execution would exclude it");
+    }
+
+    #[test]
+    fn whether_a_file_is_executed_is_answered_when_the_mdt_has_heard_of_the_end() {
+        let servers = Servers::start();
+        let mounted = servers.mount(None);
+        let client = mounted.client();
+        let handle = execute(client);
         servers.hold(is_close);
-        client.release(opened.expect("it is answered").handle);
+        client.release(handle);
         let (answer, answered) = channel();
         let asked = client.clone();
         spawn(async move {

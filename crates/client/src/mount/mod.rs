@@ -312,6 +312,7 @@ impl Client {
         self.report_aged();
         self.close_ready();
         self.release_pinned();
+        self.end_uncovered_executions();
         self.send_releases();
     }
 

@@ -312,30 +312,6 @@ impl Client {
         }
     }
 
-    /// Nobody may write what runs here. Where the MDT refuses, the program runs on.
-    async fn register_executions(&self, fid: Fid) {
-        let executions = self.lock().handles.executing(fid);
-        for handle in executions {
-            let access = Access {
-                exec: true,
-                ..Access::default()
-            };
-            let Ok(open) = self.register(fid, access, OpenIntent::Reopen).await else {
-                continue;
-            };
-            let is_over = match self.lock().handles.file(handle) {
-                Some(file) => {
-                    file.register_execution(open);
-                    false
-                }
-                None => true,
-            };
-            if is_over {
-                self.close_uses(fid, vec![open]).await;
-            }
-        }
-    }
-
     /// Nobody has the file open here, and nothing of it is to be written.
     fn is_unused(&self, fid: Fid) -> bool {
         let mut state = self.lock();
@@ -373,7 +349,10 @@ impl Client {
 /// What was asked in the old boot.
 fn void_answers(state: &mut State, holder: Holder, why: Void) {
     match holder {
-        Holder::Mdt => state.void_answers(),
+        Holder::Mdt => {
+            state.idle_executions.lose_all();
+            state.void_answers();
+        }
         Holder::Ost(target) => state.void_extents(target),
     }
     match (holder, why) {

@@ -8,7 +8,7 @@ use base::{
     BootEpoch, ByteRange, ClientId, Fid, FsError, LockHandle, SequenceRange, SystemClock,
     TargetIndex, TargetKind, TargetName, Transno, Xid,
 };
-use dlm::Mode;
+use dlm::{Bits, Mode};
 use rpc::{
     Address, Batch, ClientSecret, Connected, Departure, LastCommitted, MemPort, Policy, ReplyBatch,
     ReplyMessage, Responder, ServedTarget, Server, ServerConfig, Service, Unwelcome,
@@ -18,7 +18,7 @@ use wire::mdt::{OpenHandle, Reply, Request, Space, WriteTicket};
 use wire::{Cover, Node, mgs, ost};
 
 use super::attr_at;
-use crate::cache::bits::EXCLUSIVE;
+use crate::cache::bits::{EXCLUSIVE, FILE_ATTR};
 use crate::executor::block_on;
 use crate::mount::Mounted;
 use crate::mount::config::MountConfig;
@@ -395,7 +395,18 @@ impl State {
         self.number
     }
 
-    /// Who makes a file has it to himself; nothing else is covered by a lock.
+    fn grant(&mut self, fid: Fid, mode: Mode, bits: Bits) -> Grant {
+        Grant {
+            handle: LockHandle(self.next()),
+            fid,
+            mode: mode.index() as u8,
+            bits: bits.0,
+            version: 1,
+        }
+    }
+
+    /// A new file is its maker's alone, and the attributes of one that is executed are locked. No lock covers
+    /// anything else.
     fn answer_of_mdt(&mut self, request: &Request) -> Reply {
         let node = |fid, cover| Node {
             fid,
@@ -411,13 +422,7 @@ impl State {
                 name_key: 7,
             },
             Request::Create { dir, file, .. } => {
-                let grant = Grant {
-                    handle: LockHandle(self.next()),
-                    fid: file.fid,
-                    mode: Mode::EX.index() as u8,
-                    bits: EXCLUSIVE.0,
-                    version: 1,
-                };
+                let grant = self.grant(file.fid, Mode::EX, EXCLUSIVE);
                 Reply::Created {
                     node: node(file.fid, Cover::Own(grant)),
                     cookie: self.next(),
@@ -430,11 +435,17 @@ impl State {
                     ticket: WriteTicket::default(),
                 }
             }
-            Request::Open { fid, .. } => Reply::Opened {
-                node: node(*fid, Cover::None),
-                handle: OpenHandle(self.next()),
-                ticket: WriteTicket::default(),
-            },
+            Request::Open { fid, access, .. } => {
+                let cover = match access.exec {
+                    true => Cover::Own(self.grant(*fid, Mode::PR, FILE_ATTR)),
+                    false => Cover::None,
+                };
+                Reply::Opened {
+                    node: node(*fid, cover),
+                    handle: OpenHandle(self.next()),
+                    ticket: WriteTicket::default(),
+                }
+            }
             Request::GetAttr { fid, .. }
             | Request::SetAttr { fid, .. }
             | Request::Close { fid, .. } => Reply::Node(node(*fid, Cover::None)),

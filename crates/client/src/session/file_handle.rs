@@ -7,6 +7,7 @@ use handover::Record;
 use wire::mdt::{Access, OpenHandle};
 
 use crate::cache::file_errors::FileErrors;
+use crate::cache::stamps::Mark;
 use crate::journal::failures::Reported;
 use crate::policy::readahead::ReadAhead;
 
@@ -26,6 +27,15 @@ impl OpenWish {
     }
 }
 
+/// An execution that the MDT has on record.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Execution {
+    /// The MDT's handle of it.
+    pub handle: OpenHandle,
+    /// When it was put on record.
+    pub mark: Mark,
+}
+
 /// An open file.
 #[derive(Debug)]
 pub(crate) struct FileHandle {
@@ -33,8 +43,8 @@ pub(crate) struct FileHandle {
     /// How it was opened.
     wish: OpenWish,
     readahead: ReadAhead,
-    /// The MDT's handle of an open for execution, which each has of its own.
-    execution: Option<OpenHandle>,
+    /// How the MDT has an open for execution on record, each by itself.
+    execution: Option<Execution>,
     /// What its owner knows of writes that failed.
     reported: Reported,
 }
@@ -71,13 +81,13 @@ impl FileHandle {
         self.wish.access.exec
     }
 
-    /// The MDT has this execution on record by `open`.
-    pub fn register_execution(&mut self, open: OpenHandle) {
-        self.execution = Some(open);
+    /// The MDT has this execution on record.
+    pub fn register_execution(&mut self, execution: Execution) {
+        self.execution = Some(execution);
     }
 
-    /// By what the MDT has this execution on record.
-    pub fn execution(&self) -> Option<OpenHandle> {
+    /// How the MDT has this execution on record.
+    pub fn execution(&self) -> Option<Execution> {
         self.execution
     }
 
@@ -151,7 +161,13 @@ mod tests {
         assert!(!wish(write).is_looker());
         let mut writer = FileHandle::new(Fid(1), wish(write), Reported::default());
         assert!(writer.is_writer() && !writer.is_executed() && writer.execution().is_none());
-        writer.register_execution(OpenHandle(7));
-        assert_eq!(writer.execution(), Some(OpenHandle(7)));
+        let mark = Mark {
+            dir: Fid(1),
+            asked: 0,
+            changes: 0,
+        };
+        let handle = OpenHandle(7);
+        writer.register_execution(Execution { handle, mark });
+        assert_eq!(writer.execution().map(|known| known.handle), Some(handle));
     }
 }

@@ -266,6 +266,11 @@ impl Handles {
         self.ending_uses.is_reported(fid)
     }
 
+    /// Somebody waits for the end of a use of `fid`.
+    pub fn is_end_awaited(&self, fid: Fid) -> bool {
+        self.ending_uses.is_awaited(fid)
+    }
+
     /// Somebody waits for the end of a use.
     pub fn are_ends_awaited(&self) -> bool {
         !self.ending_uses.is_empty()

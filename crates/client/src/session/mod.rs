@@ -8,6 +8,7 @@ pub(crate) mod dir_handle;
 pub(crate) mod file_handle;
 pub(crate) mod gathering;
 pub(crate) mod handles;
+pub(crate) mod idle_executions;
 pub mod kernel;
 pub(crate) mod lease_wishes;
 pub(crate) mod locks;

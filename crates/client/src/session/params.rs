@@ -57,6 +57,8 @@ params! {
         "1: files are made here in directories that this mount has to itself, and the MDT is told later. It is being built: what is not told is lost with an eviction, and with the process of a mount without a supervisor.";
     writeback_age_ms = 2000, 0, 600_000,
         "Milliseconds after which a new file is told to the MDT (wbc).";
+    opencache = 1, 0, 1,
+        "1: that a program is executed stays known to the MDT when it has ended, until somebody wants to write it: the next execution costs no request; 0: each costs one.";
     batch_max = 256, 1, 4096,
         "Requests in one message; 1: no batches.";
     lazy_size = 0, 0, 1,

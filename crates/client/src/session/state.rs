@@ -25,6 +25,7 @@ use crate::session::birth_reporter::BirthReporter;
 use crate::session::dir_handle::DirHandle;
 use crate::session::file_handle::FileHandle;
 use crate::session::handles::Handles;
+use crate::session::idle_executions::IdleExecutions;
 use crate::session::lease_wishes::LeaseWishes;
 use crate::session::locks::Locks;
 use crate::session::servers::Servers;
@@ -50,6 +51,8 @@ pub(crate) struct State {
     pub birth_reporter: BirthReporter,
     /// Write leases that are asked for.
     pub lease_wishes: LeaseWishes,
+    /// Programs that ran here.
+    pub idle_executions: IdleExecutions,
 }
 
 impl State {
@@ -65,6 +68,7 @@ impl State {
             births: Births::default(),
             birth_reporter: BirthReporter::default(),
             lease_wishes: LeaseWishes::default(),
+            idle_executions: IdleExecutions::default(),
         }
     }
 

@@ -49,6 +49,15 @@ impl Mds {
         self.busy.next(self.rules.patience())
     }
 
+    /// Asks the next process of a client whose process was asked about a use and is gone. A use that is over
+    /// may be on record again.
+    pub(crate) fn ask_again(&mut self, question: u64, out: &mut Vec<Output>) {
+        if let Some(open) = self.busy.of(question) {
+            open.parked.asked = false;
+        }
+        self.use_answered(question, out);
+    }
+
     /// A question about a use is answered.
     pub(crate) fn use_answered(&mut self, question: u64, out: &mut Vec<Output>) {
         if let Some(parked) = self.busy.answered(question) {

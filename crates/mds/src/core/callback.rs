@@ -73,18 +73,21 @@ impl Mds {
         id
     }
 
-    /// A client's process is gone, and what it was asked about uses of files is answered by that. Only
-    /// once its session is in order again: others' opens go on.
-    fn drop_questions(&mut self, client: ClientId) -> Vec<u64> {
-        let mut about_uses = Vec::new();
-        self.callbacks.open.retain(|id, question| {
-            let goes = question.client == client;
-            if goes && matches!(question.about, About::Use) {
-                about_uses.push(*id);
-            }
-            !goes
-        });
-        about_uses
+    /// A client's process is gone, and with it what it was asked, but for uses of files: the next process
+    /// says which go on.
+    fn drop_questions(&mut self, client: ClientId) {
+        let open = &mut self.callbacks.open;
+        open.retain(|_, asked| asked.client != client || asked.about.is_use());
+    }
+
+    /// What a client was asked about uses of files, which is answered by their end.
+    fn take_questions_about_uses(&mut self, client: ClientId) -> Vec<u64> {
+        let is_answered =
+            |_: &u64, asked: &mut Question| asked.client == client && asked.about.is_use();
+        let answered = self.callbacks.open.extract_if(is_answered);
+        let mut answered: Vec<u64> = answered.map(|(id, _)| id).collect();
+        answered.sort_unstable();
+        answered
     }
 
     /// A client has answered the question `id`.
@@ -106,6 +109,10 @@ impl Mds {
         let Some(Question { about, .. }) = known.copied() else {
             return;
         };
+        // What the process before had open is on record until the next one is ready.
+        if about.is_use() && self.left_behind.contains_key(&client) {
+            return;
+        }
         self.callbacks.open.remove(&id);
         let locked = match about {
             About::Blocking => return,
@@ -144,7 +151,7 @@ impl Mds {
         out: &mut Vec<Output>,
     ) {
         self.set_time(now, wall);
-        let unanswered = self.drop_questions(client);
+        self.drop_questions(client);
         self.walks.end_client(client);
         self.forget_waiting(client);
         let locked = self.locks.succeed(client);
@@ -154,9 +161,6 @@ impl Mds {
         }
         self.left_behind
             .insert(client, self.opens.of_client(client));
-        for question in unanswered {
-            self.use_answered(question, out);
-        }
     }
 
     /// The next process of a mount is ready: the uses of the one before go, and all locks, as none of them
@@ -170,7 +174,10 @@ impl Mds {
         let closed = opens.into_iter().filter_map(|open| self.opens.remove(open));
         let closed = closed.map(|open| open.fid).collect();
         if let Err(Failure::Broken(cause)) = self.close_all(closed) {
-            self.halt(cause, out);
+            return self.halt(cause, out);
+        }
+        for question in self.take_questions_about_uses(client) {
+            self.ask_again(question, out);
         }
     }
 
@@ -187,7 +194,8 @@ impl Mds {
         let Some(session) = self.clients.remove(&client) else {
             return;
         };
-        let unanswered = self.drop_questions(client);
+        let unanswered = self.take_questions_about_uses(client);
+        self.drop_questions(client);
         self.walks.end_client(client);
         for answers in self.unanswered.values_mut() {
             answers.retain(|answer| answer.client != client);

@@ -17,6 +17,7 @@ use base::{
 use mds::store::tables;
 use mds::{Call, Mds, Output, Rules, fsck};
 use rpc::Departure;
+use rpc::serving::{Machine, Moment};
 use storage::{FaultyDisk, Kv, KvOptions, MemDisk};
 use wire::hash::NameHasher;
 use wire::mdt::{
@@ -311,6 +312,21 @@ impl World {
     /// The target gives up on `client`.
     pub fn evict(&mut self, client: ClientId) {
         self.end_session(client, Departure::GivenUp);
+    }
+
+    /// Another process goes on for `client`.
+    pub fn succeed(&mut self, client: ClientId) {
+        let mut out = Vec::new();
+        self.mds.succeeded(self.tick, self.wall, client, &mut out);
+        self.take(out);
+    }
+
+    /// That process has said what it goes on with.
+    pub fn end_succession(&mut self, client: ClientId) {
+        let mut out = Vec::new();
+        let (now, wall) = (self.tick, self.wall);
+        Machine::ready(&mut self.mds, Moment { now, wall }, client, &mut out);
+        self.take(out);
     }
 
     /// `client` leaves.

@@ -2,9 +2,11 @@
 
 use base::{Fid, Tick};
 use dlm::Bits;
+use wire::mdt::OpenHandle;
 
 use super::State;
 use crate::executor::Oneshot;
+use crate::session::file_handle::Execution;
 
 impl State {
     /// A process here has the file open to write it, or executes it, as far as the kernel has told. Or one
@@ -22,6 +24,41 @@ impl State {
     pub fn wait_for_end_of_use(&mut self, fid: Fid, now: Tick) -> Option<Oneshot<()>> {
         self.excludes_others(fid)
             .then(|| self.handles.wait_for_end_of_use(fid, now))
+    }
+
+    /// The end of the file's last name would be noticed here, so an execution that is over may stay on
+    /// record at the MDT.
+    pub fn may_keep_execution(&self, fid: Fid) -> bool {
+        let attr = self.cache.attr_of(fid);
+        attr.is_some_and(|attr| attr.nlink > 0) && self.attr_valid(fid)
+    }
+
+    /// The execution of the file that the MDT has on record and that is over.
+    pub fn reuse_execution(&mut self, fid: Fid) -> Option<OpenHandle> {
+        let may_be_used = self.may_keep_execution(fid);
+        may_be_used.then(|| self.idle_executions.take(fid))?
+    }
+
+    /// An execution is over. It stays on record if `is_kept` and nobody waits for its end. Returns one whose
+    /// end is to be reported to the MDT.
+    pub fn end_execution(
+        &mut self,
+        fid: Fid,
+        over: Execution,
+        is_kept: bool,
+    ) -> Option<(Fid, OpenHandle)> {
+        let stays = is_kept
+            && self.servers.is_of_this_boot(over.mark)
+            && self.may_keep_execution(fid)
+            && !self.handles.is_end_awaited(fid);
+        let ended = match stays {
+            true => self.idle_executions.keep(fid, over.handle),
+            false => Some((fid, over.handle)),
+        };
+        if let Some((program, _)) = ended {
+            self.handles.begin_report_of_end(program);
+        }
+        ended
     }
 
     /// The file is open here for reading and the MDT was not told.
