@@ -10,9 +10,10 @@ use rpc::window::RECOVERY_WINDOW;
 use rpc::{
     Address, Credential, Key, LastCommitted, MemPort, ServedTarget, Server, ServerConfig, Service,
 };
+use storage::extents::{ExtentObjects, Options};
 use storage::{
-    COMMIT_MS, Fence, KeyKind, KvOptions, Pace, Process, SealedObjects, StorageError, Target,
-    TargetDir, TargetError, TargetKey,
+    COMMIT_MS, Fence, KeyKind, Kv, KvOptions, ObjectStore, Pace, Process, SealedObjects,
+    StorageError, Target, TargetDir, TargetError, TargetKey,
 };
 use wire::mgs::{Config, TargetInfo};
 
@@ -429,6 +430,18 @@ impl Opening {
         }
     }
 
+    /// The bytes of the objects of an OST.
+    fn objects(&self, target: &Target, kv: &Arc<Kv>) -> Result<Arc<dyn ObjectStore>, StorageError> {
+        if target.has_extents() {
+            let (disk, options) = (Arc::new(target.extents()?), Options::default());
+            let store = ExtentObjects::open(disk, kv.clone(), oss::records::EXTENTS, options)?;
+            return Ok(Arc::new(store));
+        }
+        let files = Arc::new(target.objects_keeping(self.shares.objects)?);
+        let seals = oss::records::SEALS;
+        Ok(Arc::new(SealedObjects::new(files, kv.clone(), seals)))
+    }
+
     /// Starts an OST, with its newest durable change.
     fn open_ost(
         &mut self,
@@ -441,9 +454,7 @@ impl Opening {
         let at = |error: StorageError| not_opened(name, dir, &error);
         let tables = oss::records::TABLES;
         let kv = Arc::new(target.kv(&tables, options(name)).map_err(at)?);
-        let files = target.objects_keeping(self.shares.objects);
-        let files = Arc::new(files.map_err(at)?);
-        let store = Arc::new(SealedObjects::new(files, kv.clone(), oss::records::SEALS));
+        let store = self.objects(target, &kv).map_err(at)?;
         let boot = oss::Boot {
             epoch: superblock.boot_epoch,
             now: clock.tick(),

@@ -1,6 +1,6 @@
 //! Times of the core for small new objects on a local file system, without a network. The command
-//! `small DIR [N]` writes N objects of 4 KiB (default 50,000) to DIR/objects, syncing once a second as a
-//! served target does, then removes them.
+//! `small DIR [N [STORE]]` writes N objects of 4 KiB (default 50,000) to DIR, syncing once a second as a
+//! served target does, then removes them. STORE: `files`, `sealed` (as served), or `extents`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use base::{BootEpoch, ClientId, Fid, LockHandle, Tick, Timestamp};
 use layout::ObjectId;
+use oss::records::{EXTENTS, SEALS};
 use oss::{Call, Oss, Output, Syncer};
-use storage::{FileDisk, Kv, KvOptions, ObjectFiles, Pace};
+use storage::extents::{self, ExtentObjects, Options, StoreId};
+use storage::{FileDisk, Kv, KvOptions, ObjectFiles, ObjectStore, Pace, SealedObjects};
 use wire::mdt::WriteTicket;
 use wire::ost::{Request, Watermark};
 
@@ -25,7 +27,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(dir: &Path) -> Bench {
+    fn new(dir: &Path, kind: &str) -> Bench {
         std::fs::create_dir_all(dir.join("objects")).expect("a directory to write in");
         let database = dir.join("db");
         Kv::create(FileDisk::create(&database).expect("a new file")).expect("a new store");
@@ -38,7 +40,7 @@ impl Bench {
             wall: Timestamp::default(),
             window: Duration::ZERO,
         };
-        let store = Arc::new(ObjectFiles::open(dir.join("objects")).expect("the directory"));
+        let store = store(dir, kind, &kv);
         Bench {
             oss: Oss::open(
                 store.clone(),
@@ -83,6 +85,21 @@ impl Bench {
     }
 }
 
+fn store(dir: &Path, kind: &str, kv: &Arc<Kv>) -> Arc<dyn ObjectStore> {
+    if kind == "extents" {
+        let file = dir.join("extents");
+        extents::make_file(&file, StoreId([1; 16]), Some(2 << 30)).expect("space");
+        let disk = Arc::new(FileDisk::open(&file).expect("the file"));
+        let store = ExtentObjects::open(disk, kv.clone(), EXTENTS, Options::default());
+        return Arc::new(store.expect("a sound disk"));
+    }
+    let files = Arc::new(ObjectFiles::open(dir.join("objects")).expect("the directory"));
+    match kind {
+        "sealed" => Arc::new(SealedObjects::new(files, kv.clone(), SEALS)),
+        _ => files,
+    }
+}
+
 fn object(n: u32) -> ObjectId {
     ObjectId {
         fid: Fid::new(1, n + 1),
@@ -99,13 +116,14 @@ fn report(what: &str, count: u32, bench: &mut Bench, started: Instant) {
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let Some(dir) = arguments.get(1) else {
-        return eprintln!("usage: small DIR [N]");
+        return eprintln!("usage: small DIR [N [STORE]]");
     };
     let count: u32 = arguments
         .get(2)
         .and_then(|n| n.parse().ok())
         .unwrap_or(50_000);
-    let mut bench = Bench::new(Path::new(dir));
+    let kind = arguments.get(3).map_or("files", String::as_str);
+    let mut bench = Bench::new(Path::new(dir), kind);
     let data = vec![7; BYTES as usize];
     let started = Instant::now();
     for n in 0..count {

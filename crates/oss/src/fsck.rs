@@ -8,15 +8,16 @@ use std::ops::ControlFlow;
 use base::limits::FILE_BYTES_MAX;
 use base::{ByteRange, Damage, Timestamp, Transno};
 pub use layout::ObjectId;
+use storage::extents::{Extent, check_row as check_row_of_extents};
 use storage::{
-    Batch, KeyRange, Kv, ObjectStore, StorageError, TableId, check_seal, examine_seals,
-    recorded_end,
+    Batch, Flaw, KeyRange, Kv, ObjectId as ObjectIdOfStore, ObjectStore, StorageError, TableId,
+    check_seal, examine_seals, recorded_end,
 };
 
 use crate::objects::{condemn, damaged, finish_removals, history, stored};
 use crate::records::{
-    CLIENTS, HISTORY_KEY, History, KnownClient, META, MdtWatermark, OBJECTS, ObjectRecord, SEALS,
-    TABLES, TOMBSTONES, Tombstone, WATERMARK_KEY, client_of_key, object_of_key,
+    CLIENTS, EXTENTS, HISTORY_KEY, History, KnownClient, META, MdtWatermark, OBJECTS, ObjectRecord,
+    SEALS, TABLES, TOMBSTONES, Tombstone, WATERMARK_KEY, client_of_key, object_of_key,
 };
 
 /// Objects removed in one batch of a repair.
@@ -54,6 +55,12 @@ pub enum Finding {
         /// In which of its bytes.
         range: ByteRange,
     },
+    /// Two objects, or two parts of one, have the same blocks.
+    SharedBlocks(Extent),
+    /// Blocks of an object could be given to another.
+    FreeBlocks(Extent),
+    /// Blocks are nobody's, and cannot be used.
+    LeakedBlocks(Extent),
     /// Longer than a file can be.
     TooLong {
         /// Which.
@@ -85,7 +92,13 @@ pub enum Finding {
 impl Finding {
     /// It takes space, and no more.
     pub fn is_warning(&self) -> bool {
-        matches!(self, Finding::Unclaimed { .. } | Finding::Leftover { .. })
+        let is_warning = matches!(self, Finding::Unclaimed { .. } | Finding::Leftover { .. });
+        is_warning || self.is_leak()
+    }
+
+    /// Blocks are lost, which a repair frees.
+    pub fn is_leak(&self) -> bool {
+        matches!(self, Finding::LeakedBlocks(_))
     }
 
     /// The object of which bytes are not what was written.
@@ -116,6 +129,8 @@ impl Finding {
     fn advice(&self) -> &'static str {
         match self {
             Finding::Damaged(_)
+            | Finding::SharedBlocks(_)
+            | Finding::FreeBlocks(_)
             | Finding::Unreadable { .. }
             | Finding::Rotten { .. }
             | Finding::TooLong { .. } => "; restore the target or the file from a copy",
@@ -127,7 +142,7 @@ impl Finding {
             Finding::Unclaimed {
                 for_good: false, ..
             } => "; it is left, since its maker may come back or its record was lost",
-            Finding::Unclaimed { .. } | Finding::Leftover { .. } => "",
+            Finding::Unclaimed { .. } | Finding::Leftover { .. } | Finding::LeakedBlocks(_) => "",
         }
     }
 }
@@ -136,6 +151,13 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Finding::Damaged(damage) => write!(f, "{damage}"),
+            Finding::SharedBlocks(extent) => {
+                write!(f, "{extent} belong to two objects, or twice to one")
+            }
+            Finding::FreeBlocks(extent) => {
+                write!(f, "{extent} belong to an object, and one of them is free")
+            }
+            Finding::LeakedBlocks(extent) => write!(f, "{extent} belong to no object"),
             Finding::Unreadable { object, reason } => {
                 write!(f, "object {} cannot be examined: {reason}", stored(*object))
             }
@@ -233,20 +255,32 @@ pub fn check(
         if removed.contains_key(&object) && !objects.contains(&object) {
             return;
         }
-        // One finding for blocks that follow each other: of a lost end there are many.
-        match report.findings.last_mut() {
-            Some(Finding::Rotten {
-                object: last,
-                range: before,
-            }) if *last == object && before.end == range.start => before.end = range.end,
-            _ => report.findings.push(Finding::Rotten { object, range }),
+        rotten(&mut report.findings, object, range);
+    })?;
+    store.find_flaws(&mut |flaw| match flaw {
+        Flaw::Bytes(ObjectIdOfStore { fid, stripe }, range) => {
+            rotten(&mut report.findings, ObjectId { fid, stripe }, range);
         }
+        Flaw::Twice(extent) => report.findings.push(Finding::SharedBlocks(extent)),
+        Flaw::Free(extent) => report.findings.push(Finding::FreeBlocks(extent)),
+        Flaw::Leaked(extent) => report.findings.push(Finding::LeakedBlocks(extent)),
     })?;
     let gone = recorded.difference(&objects);
     let leftovers = gone.filter(|object| whose(**object) == Whose::Nobodys);
     let leftovers = leftovers.map(|object| Finding::Leftover { object: *object });
     report.findings.extend(leftovers);
     Ok(report)
+}
+
+/// One finding for blocks that follow each other: of a lost end there are many.
+fn rotten(findings: &mut Vec<Finding>, object: ObjectId, range: ByteRange) {
+    match findings.last_mut() {
+        Some(Finding::Rotten {
+            object: last,
+            range: before,
+        }) if *last == object && before.end == range.start => before.end = range.end,
+        _ => findings.push(Finding::Rotten { object, range }),
+    }
 }
 
 fn unclaimed(object: ObjectId, whose: Whose) -> Option<Finding> {
@@ -273,11 +307,18 @@ pub fn repair(
 ) -> Result<Repaired, StorageError> {
     let left = check(store, kv, whose)?;
     let is_damage = |finding: &Finding| matches!(finding, Finding::Damaged(_));
-    let to_mend = left.findings.iter().filter(|f| f.to_remove().is_some());
+    let can_mend = |finding: &Finding| finding.to_remove().is_some() || finding.is_leak();
+    let to_mend = left.findings.iter().filter(|finding| can_mend(finding));
     let mended: Vec<Finding> = to_mend.cloned().collect();
     if mended.is_empty() || left.findings.iter().any(is_damage) {
         let mended = Vec::new();
         return Ok(Repaired { mended, left });
+    }
+    // A block that an object has may look like another's: then nothing is sure.
+    let is_unsure =
+        |finding: &Finding| matches!(finding, Finding::SharedBlocks(_) | Finding::FreeBlocks(_));
+    if !left.findings.iter().any(is_unsure) {
+        store.free_leaked()?;
     }
     let objects: Vec<ObjectId> = mended.iter().filter_map(Finding::to_remove).collect();
     for some in objects.chunks(REMOVED_AT_ONCE) {
@@ -383,6 +424,9 @@ fn read_row(table: TableId, key: &[u8], value: &[u8]) -> Result<Row, Damage> {
             KnownClient::decode(value).map(|_| Row::Other)
         }
         SEALS => check_seal(key, value).map(|_| Row::Other),
+        table if table == EXTENTS.extents || table == EXTENTS.sums => {
+            check_row_of_extents(&EXTENTS, table, key, value).map(|()| Row::Other)
+        }
         _ => Err(damage("row", "its key is unknown")),
     };
     read().map_err(|damage: Damage| {

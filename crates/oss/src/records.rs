@@ -3,6 +3,7 @@
 use base::{Damage, Fid, Timestamp, TooManyNanos, Transno};
 use layout::ObjectId;
 use storage::TableId;
+use storage::extents::ExtentTables;
 use wire::handshake::ClientUuid;
 
 /// Object -> [`ObjectRecord`].
@@ -15,13 +16,20 @@ pub const META: TableId = TableId(2);
 pub const CLIENTS: TableId = TableId(3);
 /// Segment of an object -> its sums ([`storage::SealedObjects`]).
 pub const SEALS: TableId = TableId(4);
+/// Object or segment -> where its bytes are, and their sums ([`storage::extents::ExtentObjects`]).
+pub const EXTENTS: ExtentTables = ExtentTables {
+    extents: TableId(5),
+    sums: TableId(6),
+};
 /// The tables and their names on disk.
-pub const TABLES: [(TableId, &str); 5] = [
+pub const TABLES: [(TableId, &str); 7] = [
     (OBJECTS, "ost_objects"),
     (TOMBSTONES, "ost_tombstones"),
     (META, "ost_meta"),
     (CLIENTS, "ost_clients"),
     (SEALS, "ost_seals"),
+    (EXTENTS.extents, "ost_extents"),
+    (EXTENTS.sums, "ost_sums"),
 ];
 /// Where the target's [`History`] is.
 pub const HISTORY_KEY: &[u8] = b"history";

@@ -2,6 +2,12 @@
 
 mod rig;
 
+#[allow(
+    dead_code,
+    reason = "`over_extents` has these tests too, and says it for them"
+)]
+const OVER_EXTENTS: bool = false;
+
 use base::ByteRange;
 use rig::{A, B, PR, PW, Rig, range};
 use wire::ost::{AllocateMode, Reply};

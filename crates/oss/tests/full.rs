@@ -8,6 +8,12 @@
 
 mod rig;
 
+#[allow(
+    dead_code,
+    reason = "`over_extents` has these tests too, and says it for them"
+)]
+const OVER_EXTENTS: bool = false;
+
 use base::{BootEpoch, ByteRange, FsError, LockHandle};
 use rig::{A, Rig, TICKET, object, range};
 use wire::mdt::Space;

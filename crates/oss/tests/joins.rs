@@ -4,15 +4,21 @@
 
 mod power;
 
+#[allow(
+    dead_code,
+    reason = "`over_extents` has these tests too, and says it for them"
+)]
+const OVER_EXTENTS: bool = false;
+
 use std::time::Duration;
 
 use base::ClientId;
 use rpc::Departure;
 use rpc::window::RECOVERY_WINDOW;
-use storage::{Kv, MemDisk, ObjectMemory, Survivors};
+use storage::{Kv, MemDisk, Survivors};
 
-use power::Power;
 use power::target::{Disks, Off, Target, uuid_of};
+use power::{Kept, Power};
 
 const A: ClientId = ClientId(2);
 const B: ClientId = ClientId(3);
@@ -134,7 +140,7 @@ fn empty() -> Disks {
     Kv::create(records.clone()).expect("memory");
     Disks {
         records,
-        objects: ObjectMemory::new(1 << 30),
+        objects: Kept::new(),
     }
 }
 

@@ -2,6 +2,12 @@
 
 mod rig;
 
+#[allow(
+    dead_code,
+    reason = "`over_extents` has these tests too, and says it for them"
+)]
+const OVER_EXTENTS: bool = false;
+
 use base::{Fid, FsError, LockHandle, Timestamp, Transno};
 use layout::ObjectId;
 use rig::{A, B, Rig, TICKET, object};
@@ -120,6 +126,11 @@ fn what_lost_its_record_in_a_crash_is_told_of_when_that_is_asked() {
     let mut rig = rig.restart();
     assert_eq!(list(&mut rig, object(0), false), (vec![object(1)], None));
     let (found, pages) = list_all(&mut rig, object(0), true);
+    if crate::OVER_EXTENTS {
+        // Their bytes were as little durable as their records.
+        assert_eq!((found, pages), (vec![], 1));
+        return;
+    }
     assert_eq!((found.len(), pages), (lost.len(), 2));
     assert!(found == lost, "each once, in their order");
     let destroyed = destroy(&mut rig, &lost[1..], Watermark::default());

@@ -2,6 +2,14 @@
 
 mod rig;
 
+#[allow(
+    dead_code,
+    reason = "`over_extents` has these tests too, and says it for them"
+)]
+const OVER_EXTENTS: bool = false;
+
+use std::time::Duration;
+
 use base::{BootEpoch, ByteRange, ClientId, FsError, LockHandle, Timestamp};
 use oss::Output;
 use rig::{A, B, C, PR, PW, Rig, object, uuid_of};
@@ -72,6 +80,8 @@ fn a_lost_change_of_shape_is_done_again_before_others_see_the_file() {
     let mut rig = joined(&[A, B]);
     let lock = rig.lock(A, PW, ByteRange::ALL).handle;
     rig.write(A, lock, 0, b"too long").expect("under a lock");
+    rig.pass(Duration::from_secs(1));
+    rig.sync();
     let mut rig = rig.restart();
     rig.connect(B);
     let reader = rig.enqueue(B, PR, ByteRange::ALL);

@@ -2,6 +2,12 @@
 
 mod rig;
 
+#[allow(
+    dead_code,
+    reason = "`over_extents` has these tests too, and says it for them"
+)]
+const OVER_EXTENTS: bool = false;
+
 use std::time::Duration;
 
 use base::{BootEpoch, ByteRange, FsError, LockHandle, Transno};

@@ -2,11 +2,16 @@
 
 mod rig;
 
+#[allow(
+    dead_code,
+    reason = "`over_extents` has these tests too, and says it for them"
+)]
+const OVER_EXTENTS: bool = false;
+
 use std::time::Duration;
 
 use base::{BootEpoch, ByteRange, FsError, LockHandle};
 use rig::{A, B, PW, Rig, TICKET, object, range, second};
-use storage::ObjectStore;
 use wire::mdt::WriteTicket;
 use wire::ost::{AllocateMode, Request, UNDER_MDT};
 

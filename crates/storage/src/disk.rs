@@ -8,7 +8,7 @@ pub mod memory;
 mod unwritten;
 
 pub use checked::CheckedDisk;
-pub use device::Disk;
+pub use device::{Backing, Disk};
 pub use faulty::{FaultyDisk, Survivors};
 pub use file::FileDisk;
 pub use memory::MemDisk;

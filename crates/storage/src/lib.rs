@@ -19,13 +19,13 @@ pub use error::{Result, StorageError};
 pub use fence::{Fence, Process, is_running};
 pub use kv::{Batch, Commit, Hole, KeyRange, Kv, KvOptions, KvStats, TableId, Ticket, Visit};
 pub use objects::{
-    OPEN_FILES_MAX, ObjectFiles, ObjectId, ObjectMemory, ObjectStat, ObjectStore, SealedObjects,
-    check_seal, examine_seals, recorded_end,
+    Flaw, OPEN_FILES_MAX, ObjectFiles, ObjectId, ObjectMemory, ObjectStat, ObjectStore,
+    SealedObjects, check_seal, examine_seals, recorded_end,
 };
 pub use pace::{COMMIT_BYTES, COMMIT_MS, Pace, Taken};
 pub use room::Room;
 pub use space::SpaceStat;
 pub use target::{
-    FirstRecords, FormatRequest, FsName, KeyKind, State, Superblock, SystemRandom, Target,
-    TargetDir, TargetError, TargetKey, Uuid,
+    FirstRecords, FormatRequest, FsName, KeyKind, ObjectBytes, State, Superblock, SystemRandom,
+    Target, TargetDir, TargetError, TargetKey, Uuid,
 };

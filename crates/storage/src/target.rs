@@ -9,7 +9,7 @@ mod making;
 mod random;
 mod superblock;
 
-pub use directory::{FormatRequest, State, Target, TargetDir};
+pub use directory::{FormatRequest, ObjectBytes, State, Target, TargetDir};
 pub use error::TargetError;
 pub use key::{KeyKind, TargetKey};
 pub use making::FirstRecords;

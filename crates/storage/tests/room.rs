@@ -115,6 +115,7 @@ fn a_target_sets_space_aside_and_takes_it_again() {
         server_key: None,
         targets: vec![TargetName::MGS],
         created: Timestamp::default(),
+        bytes: Default::default(),
     };
     TargetDir::format(
         dir.path(),

@@ -24,6 +24,7 @@ fn request(targets: &[TargetName]) -> FormatRequest {
         server_key: None,
         targets: targets.to_vec(),
         created: Timestamp { secs: 7, nanos: 0 },
+        bytes: Default::default(),
     }
 }
 

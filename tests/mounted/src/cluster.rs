@@ -596,9 +596,13 @@ fn format(dir: &Path, places: &[(Option<&Path>, &str)]) -> Vec<PathBuf> {
     targets
 }
 
+/// What holds the bytes of objects, `MOUNTED_STORE` says: `extents:1G` tries the tests over extents.
 fn format_one(path: &Path, roles: &str, first: Option<&PathBuf>) {
     let mut format = Command::new(glint());
     format.arg("format").arg(path).args(["--role", roles]);
+    if let Ok(store) = std::env::var("MOUNTED_STORE") {
+        format.args(["--store", &store]);
+    }
     if let Some(first) = first {
         format.arg("--join").arg(first);
     }

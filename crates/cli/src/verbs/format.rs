@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use base::{Clock, Rng, SystemClock, TargetIndex, TargetKind, TargetName};
 use clap::Args;
 use storage::{
-    FileDisk, FormatRequest, FsName, Kv, KvOptions, StorageError, SystemRandom, TargetDir,
+    FileDisk, FormatRequest, FsName, Kv, KvOptions, ObjectBytes, StorageError, SystemRandom,
+    TargetDir,
 };
 
 use crate::output::say;
@@ -30,6 +31,10 @@ pub struct Format {
     /// The directory whose file system to join, and whose keys to use.
     #[arg(long, value_name = "DIR")]
     join: Option<PathBuf>,
+    /// What holds the bytes of objects: files, or extents of one file, which is as long as there is space or
+    /// of a size (extents:64G).
+    #[arg(long, hide = true, default_value = "files", value_parser = parse_store)]
+    store: ObjectBytes,
 }
 
 impl Format {
@@ -41,7 +46,8 @@ impl Format {
         for target in &self.erase {
             say(format!("{target} in {} erased", self.dir.display()));
         }
-        format(&self.dir, &self.role, &self.name, self.join.as_deref())?;
+        let join = self.join.as_deref();
+        format_with(&self.dir, &self.role, &self.name, (join, self.store))?;
         for target in &self.role {
             say(format!("{target} made in {}", self.dir.display()));
         }
@@ -87,12 +93,51 @@ fn parse_new(text: &str) -> Result<TargetName, String> {
     }
 }
 
+/// `files`, `extents`, or `extents:` and a size.
+fn parse_store(text: &str) -> Result<ObjectBytes, String> {
+    match text.split_once(':') {
+        None if text == "files" => Ok(ObjectBytes::Files),
+        None if text == "extents" => Ok(ObjectBytes::Extents { bytes: None }),
+        Some(("extents", size)) => Ok(ObjectBytes::Extents {
+            bytes: Some(parse_size(size)?),
+        }),
+        _ => Err(format!(
+            "{text:?} is no store; expected files, extents or extents:SIZE"
+        )),
+    }
+}
+
+/// Bytes; with K, M, G or T so many times 1024 of them.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no size; expected a number, with K, M, G or T behind it");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << shift).ok_or_else(wrong)
+}
+
 /// Makes `targets` in `dir`.
 pub fn format(
     dir: &Path,
     targets: &[TargetName],
     name: &str,
     join: Option<&Path>,
+) -> Result<(), String> {
+    format_with(dir, targets, name, (join, ObjectBytes::Files))
+}
+
+fn format_with(
+    dir: &Path,
+    targets: &[TargetName],
+    name: &str,
+    (join, bytes): (Option<&Path>, ObjectBytes),
 ) -> Result<(), String> {
     let no_randomness = |error| format!("no source of randomness: {error}");
     let mut random = SystemRandom::open().map_err(no_randomness)?;
@@ -108,6 +153,7 @@ pub fn format(
         server_key,
         targets: targets.to_vec(),
         created: SystemClock::default().now(),
+        bytes,
     };
     let mut hash_keys = SystemRandom::open().map_err(no_randomness)?;
     let first_records = &mut |target: TargetName, disk| match target.kind {

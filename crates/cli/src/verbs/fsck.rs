@@ -15,7 +15,8 @@ use mds::keys::{STATE, Table};
 use mds::records::State;
 use mds::store::Store;
 use oss::fsck::Whose;
-use storage::{Kv, KvOptions, StorageError, TableId, Target, TargetDir};
+use storage::extents::{ExtentObjects, Options};
+use storage::{Disk, Kv, KvOptions, ObjectStore, StorageError, TableId, Target, TargetDir};
 use wire::hash::NameHasher;
 
 use self::checked::Checked;
@@ -198,12 +199,14 @@ impl Checker {
     }
 
     fn check_ost(&self, target: &Target, checked: &mut Checked) -> Result<(), String> {
-        let store = target.objects().map_err(|error| error.to_string())?;
-        let examined = self.check_objects(target, &store, checked);
+        let kv = self.kv(target, &oss::records::TABLES).map(Arc::new);
+        let store = self.objects(target, kv.as_ref())?;
+        let store = &*store;
+        let examined = kv.and_then(|kv| self.check_objects(target, (store, kv), checked));
         // Also where records cannot be read: the bytes are beside them.
         if let Some(mdt) = &self.mdt {
             let index = target.superblock().target.index;
-            let wrong = mdt.wrong_sizes(index, &store)?;
+            let wrong = mdt.wrong_sizes(index, store)?;
             let told = examined.as_ref().ok();
             for wrong in wrong {
                 if !told.is_some_and(|examined| examined.damaged.contains(&wrong.object)) {
@@ -212,6 +215,25 @@ impl Checker {
             }
         }
         examined.map(drop)
+    }
+
+    /// The bytes of the objects of an OST. Without its records nothing is known of extents.
+    fn objects(
+        &self,
+        target: &Target,
+        kv: Result<&Arc<Kv>, &String>,
+    ) -> Result<Box<dyn ObjectStore>, String> {
+        let words = |error: StorageError| error.to_string();
+        if !target.has_extents() {
+            return Ok(Box::new(target.objects().map_err(words)?));
+        }
+        let disk: Arc<dyn Disk> = match self.repair {
+            true => Arc::new(target.extents().map_err(words)?),
+            false => Arc::new(target.extents_to_look_at().map_err(words)?),
+        };
+        let (kv, tables) = (kv.map_err(String::clone)?.clone(), oss::records::EXTENTS);
+        let store = ExtentObjects::open(disk, kv, tables, Options::default());
+        Ok(Box::new(store.map_err(words)?))
     }
 
     /// Tells of a file whose object has another size. Where nothing is lost of the object, as the OST's
@@ -249,11 +271,10 @@ impl Checker {
     fn check_objects(
         &self,
         target: &Target,
-        store: &dyn storage::ObjectStore,
+        (store, kv): (&dyn ObjectStore, Arc<Kv>),
         checked: &mut Checked,
     ) -> Result<Examined, String> {
         let words = |error: storage::StorageError| error.to_string();
-        let kv = self.kv(target, &oss::records::TABLES)?;
         let ost = target.superblock().target.index;
         let newest = self
             .mdt
@@ -276,9 +297,10 @@ impl Checker {
             }),
         };
         let oss::fsck::Repaired { mended, left } = done.map_err(words)?;
-        let told = mended
-            .iter()
-            .map(|finding| format!("mended: {finding}; removed"));
+        let told = mended.iter().map(|finding| match finding.is_leak() {
+            true => format!("mended: {finding}; they are free"),
+            false => format!("mended: {finding}; removed"),
+        });
         checked.mended.extend(told);
         let mut damaged = BTreeSet::new();
         for finding in left.findings {
@@ -298,7 +320,7 @@ impl Checker {
 struct Examined {
     /// Objects of which bytes are damaged.
     damaged: BTreeSet<oss::fsck::ObjectId>,
-    kv: Kv,
+    kv: Arc<Kv>,
     /// Neither it nor the MDT was an older copy, until this call made do with it.
     is_newest: bool,
 }

@@ -9,9 +9,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{ByteRange, Rng, SeededRng};
+use oss::records::{EXTENTS, SEALS};
+use storage::extents::{ExtentDisk, ExtentObjects, Geometry, Options, StoreId};
 use storage::{
-    Disk, FaultyDisk, MemDisk, ObjectId, ObjectMemory, ObjectStat, ObjectStore, Result, SpaceStat,
-    StorageError, Survivors,
+    Disk, FaultyDisk, Kv, MemDisk, ObjectId, ObjectMemory, ObjectStat, ObjectStore, Result,
+    SealedObjects, SpaceStat, StorageError, Survivors,
 };
 
 /// Counts what is changed below a target, in the order in which it happens.
@@ -71,7 +73,7 @@ impl Power {
     }
 }
 
-/// The disk of the records.
+/// The disk of the records; with extents, that of the objects is another.
 #[derive(Debug, Clone)]
 pub struct Records {
     power: Power,
@@ -164,7 +166,73 @@ impl Op {
     }
 }
 
-/// The objects' bytes.
+/// What holds the bytes of objects, and outlives a target.
+#[derive(Debug, Clone)]
+pub enum Kept {
+    Memory(ObjectMemory),
+    Extents(MemDisk),
+}
+
+const LOG_BLOCKS: u64 = 64;
+const DATA_BLOCKS: u64 = 512;
+
+impl Kept {
+    /// An empty one, of the kind that the test program runs with.
+    pub fn new() -> Kept {
+        if !crate::OVER_EXTENTS {
+            return Kept::Memory(ObjectMemory::new(1 << 30));
+        }
+        let disk = MemDisk::new();
+        let blocks = DATA_BLOCKS + LOG_BLOCKS + 2 + 4 + 2;
+        let geometry = Geometry::new(StoreId([7; 16]), blocks * 4096, LOG_BLOCKS);
+        ExtentDisk::create(&disk, &geometry.expect("room for data")).expect("memory");
+        Kept::Extents(disk)
+    }
+}
+
+/// The bytes of objects of a target.
+#[derive(Debug, Clone)]
+pub enum Bytes {
+    Memory(Objects),
+    /// The disk is one that fails as that of the records does.
+    Extents(Records),
+}
+
+impl Bytes {
+    pub fn new(kept: &Kept, power: &Power) -> Bytes {
+        match kept {
+            Kept::Memory(memory) => Bytes::Memory(Objects::new(memory.clone(), power)),
+            Kept::Extents(disk) => Bytes::Extents(Records::new(disk.clone(), power)),
+        }
+    }
+
+    /// As a target has them, whose records are in `kv`: as it is checked, and as clients use it.
+    pub fn open(&self, kv: &Arc<Kv>) -> Result<(Arc<dyn ObjectStore>, Arc<dyn ObjectStore>)> {
+        match self {
+            Bytes::Memory(objects) => {
+                let objects = Arc::new(objects.clone());
+                let sealed = SealedObjects::new(objects.clone(), kv.clone(), SEALS);
+                Ok((objects, Arc::new(sealed)))
+            }
+            Bytes::Extents(disk) => {
+                let disk = Arc::new(disk.clone());
+                let store = ExtentObjects::open(disk, kv.clone(), EXTENTS, Options::default());
+                let store = Arc::new(store?);
+                Ok((store.clone(), store))
+            }
+        }
+    }
+
+    /// What a restart finds.
+    pub fn power_cut(&self, survivors: Survivors) {
+        match self {
+            Bytes::Memory(objects) => objects.power_cut(survivors),
+            Bytes::Extents(disk) => disk.power_cut(survivors),
+        }
+    }
+}
+
+/// The objects' bytes, in memory.
 #[derive(Clone)]
 pub struct Objects {
     power: Power,

@@ -6,18 +6,16 @@ use std::time::Duration;
 
 use base::{BootEpoch, ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Timestamp, Transno};
 use layout::ObjectId;
-use oss::records::{SEALS, TABLES};
+use oss::records::TABLES;
 use oss::{Boot, Call, Oss, Output, SyncTicket, SyncWork, Syncer};
 use rpc::Departure;
 use rpc::window::RECOVERY_WINDOW;
-use storage::{
-    Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Pace, Result, SealedObjects, Survivors,
-};
+use storage::{Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Pace, Result, Survivors};
 use wire::handshake::ClientUuid;
 use wire::mdt::WriteTicket;
 use wire::ost::{AllocateMode, Request, Watermark};
 
-use super::{Objects, Power, Records};
+use super::{Bytes, Kept, Power, Records};
 
 /// Numbers of the objects that scripts use.
 pub const OBJECTS: [u32; 3] = [1, 2, 3];
@@ -199,28 +197,36 @@ impl Done {
 #[derive(Debug)]
 pub struct Disks {
     pub records: MemDisk,
-    pub objects: ObjectMemory,
+    pub objects: Kept,
 }
 
 impl Disks {
     /// The same, apart.
     pub fn copy(&self) -> Disks {
-        let objects = ObjectMemory::new(1 << 30);
-        let mut buffer = vec![0; LONGEST];
-        for number in OBJECTS {
-            let id = stored(number);
-            if let Some(stat) = self.objects.stat(id).expect("memory") {
-                let count = self.objects.read(id, 0, &mut buffer).expect("memory");
-                objects.write(id, 0, &buffer[..count]).expect("room");
-                objects.truncate(id, stat.size).expect("room");
-            }
-        }
-        objects.sync_all().expect("memory");
+        let objects = match &self.objects {
+            Kept::Memory(memory) => Kept::Memory(copied(memory)),
+            Kept::Extents(disk) => Kept::Extents(MemDisk::from_bytes(disk.to_bytes())),
+        };
         Disks {
             records: MemDisk::from_bytes(self.records.to_bytes()),
             objects,
         }
     }
+}
+
+fn copied(from: &ObjectMemory) -> ObjectMemory {
+    let objects = ObjectMemory::new(1 << 30);
+    let mut buffer = vec![0; LONGEST];
+    for number in OBJECTS {
+        let id = stored(number);
+        if let Some(stat) = from.stat(id).expect("memory") {
+            let count = from.read(id, 0, &mut buffer).expect("memory");
+            objects.write(id, 0, &buffer[..count]).expect("room");
+            objects.truncate(id, stat.size).expect("room");
+        }
+    }
+    objects.sync_all().expect("memory");
+    objects
 }
 
 pub fn uuid_of(client: ClientId) -> ClientUuid {
@@ -236,8 +242,9 @@ pub struct Target {
     boot_epoch: BootEpoch,
     pub oss: Oss,
     pub kv: Arc<Kv>,
-    pub store: Arc<Objects>,
-    sealed: Arc<SealedObjects>,
+    pub store: Arc<dyn ObjectStore>,
+    sealed: Arc<dyn ObjectStore>,
+    bytes: Bytes,
     /// Bytes are removed after the syncs that are due, not before.
     pub removes_late: bool,
     records: Records,
@@ -258,14 +265,14 @@ impl Target {
     /// The boot of this number: clients of the one before are waited for.
     pub fn begin(disks: &Disks, power: &Power, boot_epoch: u64) -> Result<Target> {
         let records = Records::new(disks.records.clone(), power);
-        let objects = Objects::new(disks.objects.clone(), power);
+        let objects = Bytes::new(&disks.objects, power);
         Target::open_with(&records, objects, (BootEpoch(boot_epoch), RECOVERY_WINDOW))
     }
 
     /// The same; cuts the power where that fails.
     pub fn open_or_cut(disks: &Disks, power: &Power, survivors: Survivors) -> Option<Target> {
         let records = Records::new(disks.records.clone(), power);
-        let store = Objects::new(disks.objects.clone(), power);
+        let store = Bytes::new(&disks.objects, power);
         let opened = Target::open_with(&records, store.clone(), ALONE);
         if opened.is_err() {
             records.power_cut(survivors);
@@ -275,18 +282,17 @@ impl Target {
     }
 
     pub fn open_on(records: &Records, disks: &Disks, power: &Power) -> Result<Target> {
-        Target::open_with(records, Objects::new(disks.objects.clone(), power), ALONE)
+        Target::open_with(records, Bytes::new(&disks.objects, power), ALONE)
     }
 
     fn open_with(
         records: &Records,
-        store: Objects,
+        bytes: Bytes,
         (epoch, window): (BootEpoch, Duration),
     ) -> Result<Target> {
         let options = KvOptions::new("OST0").manual();
         let kv = Arc::new(Kv::open(records.clone(), &TABLES, options)?);
-        let store = Arc::new(store);
-        let sealed = Arc::new(SealedObjects::new(store.clone(), kv.clone(), SEALS));
+        let (store, sealed) = bytes.open(&kv)?;
         let boot = Boot {
             epoch,
             now: Tick(1_000_000_000),
@@ -306,6 +312,7 @@ impl Target {
             kv,
             store,
             sealed,
+            bytes,
             removes_late: false,
             records: records.clone(),
             now: Tick(1_000_000_000),
@@ -319,7 +326,7 @@ impl Target {
     /// What a restart finds from now on.
     pub fn power_cut(self, survivors: Survivors) {
         self.records.power_cut(survivors);
-        self.store.power_cut(survivors);
+        self.bytes.power_cut(survivors);
     }
 
     /// Does the rest of `script`.

@@ -9,11 +9,14 @@ use std::time::Duration;
 use base::{BootEpoch, ByteRange, ClientId, Fid, FsError, LockHandle, Tick, Timestamp, Transno};
 use dlm::Mode;
 use layout::ObjectId;
-use oss::records::{SEALS, TABLES};
+use oss::records::{EXTENTS, SEALS, TABLES};
 use oss::{Answer, Boot, Call, Oss, Output, SyncTicket, SyncWork, Syncer};
 use rpc::window::RECOVERY_WINDOW;
 use rpc::{ClientUuid, Departure};
-use storage::{Kv, KvOptions, MemDisk, ObjectMemory, Pace, SealedObjects};
+use storage::extents::{ExtentDisk, ExtentObjects, Geometry, Options, StoreId};
+use storage::{
+    FaultyDisk, Kv, KvOptions, MemDisk, ObjectMemory, ObjectStore, Pace, SealedObjects, Survivors,
+};
 use wire::mdt::WriteTicket;
 use wire::ost::{AllocateMode, Callback, CallbackReply, ExtentGrant, ObjectAttr, Reply, Request};
 
@@ -47,10 +50,80 @@ pub fn second(secs: i64) -> Timestamp {
     Timestamp { secs, nanos: 0 }
 }
 
+/// The bytes of objects; they outlive a target. Each test program says which kind it runs with, as
+/// `OVER_EXTENTS`.
+#[derive(Debug)]
+pub enum Kept {
+    Memory(ObjectMemory),
+    Extents {
+        disk: MemDisk,
+        /// Those of the target that runs.
+        power: FaultyDisk,
+        open: Option<Arc<ExtentObjects>>,
+    },
+}
+
+/// Beyond this, extents are not tried: a disk in memory takes all of it.
+const EXTENT_BYTES_MAX: u64 = 16 << 20;
+const LOG_BLOCKS: u64 = 64;
+
+impl Kept {
+    /// Room for about `bytes`.
+    fn new(bytes: u64) -> Kept {
+        if !crate::OVER_EXTENTS {
+            return Kept::Memory(ObjectMemory::new(bytes));
+        }
+        let disk = MemDisk::new();
+        let blocks = bytes.min(EXTENT_BYTES_MAX) / 4096 + LOG_BLOCKS + 2 + 4 + 2;
+        let geometry = Geometry::new(StoreId([7; 16]), blocks * 4096, LOG_BLOCKS);
+        ExtentDisk::create(&disk, &geometry.expect("room for data")).expect("memory");
+        Kept::Extents {
+            power: FaultyDisk::new(disk.clone()),
+            disk,
+            open: None,
+        }
+    }
+
+    /// As a target has them, whose records are in `kv`.
+    fn open(&mut self, kv: &Arc<Kv>) -> Arc<dyn ObjectStore> {
+        match self {
+            Kept::Memory(memory) => {
+                let memory = Arc::new(memory.clone());
+                Arc::new(SealedObjects::new(memory, kv.clone(), SEALS))
+            }
+            Kept::Extents { disk, power, open } => {
+                *power = FaultyDisk::new(disk.clone());
+                let disk = Arc::new(power.clone());
+                let store = ExtentObjects::open(disk, kv.clone(), EXTENTS, Options::default());
+                open.insert(Arc::new(store.expect("a sound disk"))).clone()
+            }
+        }
+    }
+
+    /// Everything not synced is gone.
+    pub fn power_cut(&self) {
+        match self {
+            Kept::Memory(memory) => memory.power_cut(),
+            Kept::Extents { power, .. } => power.power_cut(Survivors::Nothing).expect("memory"),
+        }
+    }
+}
+
+impl std::ops::Deref for Kept {
+    type Target = dyn ObjectStore;
+
+    fn deref(&self) -> &(dyn ObjectStore + 'static) {
+        match self {
+            Kept::Memory(memory) => memory,
+            Kept::Extents { open, .. } => &**open.as_ref().expect("a target runs"),
+        }
+    }
+}
+
 /// What the disk under a target keeps.
 #[derive(Debug)]
 pub struct Disk {
-    pub store: Arc<ObjectMemory>,
+    pub store: Kept,
     pub records: MemDisk,
 }
 
@@ -83,7 +156,7 @@ impl Rig {
         let records = MemDisk::new();
         Kv::create(records.clone()).expect("a fresh disk");
         let disk = Disk {
-            store: Arc::new(ObjectMemory::new(bytes)),
+            store: Kept::new(bytes),
             records,
         };
         let boot = Boot {
@@ -95,12 +168,11 @@ impl Rig {
         Rig::open(disk, boot)
     }
 
-    fn open(disk: Disk, boot: Boot) -> Rig {
+    fn open(mut disk: Disk, boot: Boot) -> Rig {
         let options = KvOptions::new("OST0").manual();
         let kv = Arc::new(Kv::open(disk.records.clone(), &TABLES, options).expect("a kv"));
         let limits = dlm::Limits::default();
-        let store = SealedObjects::new(disk.store.clone(), kv.clone(), SEALS);
-        let store = Arc::new(store);
+        let store = disk.store.open(&kv);
         let oss = Oss::open(store.clone(), kv.clone(), limits, boot, Pace::usual());
         Rig {
             oss: oss.expect("a target"),
@@ -129,7 +201,10 @@ impl Rig {
             wall: self.wall,
             ..self.boot
         };
-        let disk = self.disk;
+        let mut disk = self.disk;
+        if let Kept::Extents { open, .. } = &mut disk.store {
+            *open = None;
+        }
         drop((self.oss, self.syncer, self.kv));
         Rig::open(disk, boot)
     }

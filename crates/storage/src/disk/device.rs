@@ -5,6 +5,15 @@ use std::sync::Arc;
 
 use crate::error::Result;
 
+/// The space below a disk, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backing {
+    /// What the disk has of it.
+    pub taken: u64,
+    /// What it can still get.
+    pub available: u64,
+}
+
 /// One file, block device or piece of memory, addressed in bytes. Any thread may call it.
 ///
 /// What was written is read back at once, but is certain to survive a power cut only after a
@@ -27,6 +36,10 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// want of it later.
     fn reserve(&self, _offset: u64, _len: u64) -> Result<()> {
         Ok(())
+    }
+    /// The space below, where that is taken as the disk is written.
+    fn backing(&self) -> Result<Option<Backing>> {
+        Ok(None)
     }
     /// A read there has to wait for a device. Where nobody knows: no.
     fn is_cold(&self, _offset: u64, _len: u64) -> bool {
@@ -61,6 +74,10 @@ impl<D: Disk + ?Sized> Disk for Arc<D> {
 
     fn reserve(&self, offset: u64, len: u64) -> Result<()> {
         (**self).reserve(offset, len)
+    }
+
+    fn backing(&self) -> Result<Option<Backing>> {
+        (**self).backing()
     }
 
     fn is_cold(&self, offset: u64, len: u64) -> bool {

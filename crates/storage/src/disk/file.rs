@@ -3,13 +3,19 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use super::device::Disk;
+use base::ByteRange;
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+
+use super::device::{Backing, Disk};
 use crate::error::{Result, StorageError};
 use crate::fence::Fence;
+use crate::objects::page_cache;
+use crate::space::SpaceStat;
 use crate::target::lock::{ExclusiveLock, lock_exclusive};
 
 /// A file or block device under an exclusive `flock`, so that two processes never share it. Where
@@ -115,6 +121,35 @@ impl Disk for FileDisk {
     fn set_len(&self, len: u64) -> Result<()> {
         self.may_write()?;
         self.file.set_len(len).map_err(self.error("resize it"))
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        self.may_write()?;
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let (offset, len) = (signed(offset), signed(len));
+        match fallocate(&self.file, FallocateFlags::empty(), offset, len) {
+            // A device has its space.
+            Err(Errno::ENODEV) => Ok(()),
+            done => done.map_err(|errno| self.error("take space for it")(errno.into())),
+        }
+    }
+
+    fn backing(&self) -> Result<Option<Backing>> {
+        let metadata = self.file.metadata().map_err(self.error("stat it"))?;
+        if metadata.file_type().is_block_device() {
+            return Ok(None);
+        }
+        let found = nix::sys::statvfs::fstatvfs(&self.file);
+        let found = found.map_err(|errno| self.error("stat its file system")(errno.into()))?;
+        Ok(Some(Backing {
+            taken: metadata.blocks() * 512,
+            available: SpaceStat::of(&found).available,
+        }))
+    }
+
+    fn is_cold(&self, offset: u64, len: u64) -> bool {
+        let range = ByteRange::new(offset, offset.saturating_add(len));
+        page_cache::has_nothing_of(&self.file, range)
     }
 
     fn close(&self) -> Result<()> {

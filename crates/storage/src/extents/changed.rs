@@ -7,7 +7,7 @@ use allocator::Extent;
 
 use super::commit::{Commit, Row};
 use super::rows::{ExtentTables, Head, encode_head, encode_segment, object_key, segment_key};
-use super::segment::{SEGMENT_BLOCKS, Segment};
+use super::segment::{Named, SEGMENT_BLOCKS, Segment};
 use crate::objects::ObjectId;
 
 /// Bytes of an object that is one row.
@@ -86,6 +86,15 @@ impl Object {
     /// Segments known here, from `first` on.
     pub fn numbers(&self, first: u64) -> impl Iterator<Item = u64> {
         self.parts.range(first..).map(|(number, _)| *number)
+    }
+
+    /// Blocks of a segment that the last commit names.
+    pub fn named(&self, number: u64) -> Option<Vec<Extent>> {
+        let part = self.parts.get(&number)?;
+        let pieces = part.segment.pieces().iter();
+        let named = pieces.filter(|piece| piece.named != Named::Not);
+        let places = named.map(|piece| piece.place);
+        Some(places.chain(part.freed.iter().copied()).collect())
     }
 
     /// Segment `number` is as its rows have it; an empty one has none.

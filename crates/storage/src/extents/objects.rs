@@ -11,7 +11,7 @@ mod writing;
 
 use std::sync::{Arc, PoisonError};
 
-use allocator::Options;
+use allocator::{Block, Options};
 use base::ByteRange;
 use base::limits::FILE_BYTES_MAX;
 use bytes::Bytes;
@@ -24,7 +24,7 @@ use super::rows::ExtentTables;
 use crate::disk::Disk;
 use crate::error::{Result, StorageError};
 use crate::kv::Kv;
-use crate::objects::{ObjectId, ObjectStat, ObjectStore};
+use crate::objects::{Flaw, ObjectId, ObjectStat, ObjectStore};
 use crate::space::SpaceStat;
 use records::Records;
 use state::State;
@@ -187,12 +187,27 @@ impl ObjectStore for ExtentObjects {
         self.make_durable(Some(id))
     }
 
+    fn find_flaws(&self, visit: &mut dyn FnMut(Flaw)) -> Result<()> {
+        self.examine(visit)
+    }
+
+    fn free_leaked(&self) -> Result<u64> {
+        self.free_leaks()
+    }
+
     fn statfs(&self) -> Result<SpaceStat> {
+        let total = self.geometry.data_blocks * BLOCK_BYTES;
         let free = self.state().room() * BLOCK_BYTES;
+        // What was taken for groups, and is free in them, needs nothing from below.
+        let used = self.geometry.data_offset(Block(0)) + total - free;
+        let below = self.disk.backing()?;
+        let available = below.map_or(free, |below| {
+            free.min(below.taken.saturating_sub(used) + below.available)
+        });
         Ok(SpaceStat {
-            total: self.geometry.data_blocks * BLOCK_BYTES,
+            total,
             free,
-            available: free,
+            available,
             objects_total: 0,
             objects_free: 0,
             object_bytes_max: FILE_BYTES_MAX,

@@ -240,6 +240,31 @@ pub fn decode_mark(bytes: &[u8]) -> Result<([u8; 16], u64), Damage> {
     Ok(mark)
 }
 
+/// Whether a row is one that can be in these tables.
+pub fn check_row(
+    tables: &ExtentTables,
+    table: TableId,
+    key: &[u8],
+    row: &[u8],
+) -> Result<(), Damage> {
+    if table == tables.extents && key == MARK_KEY {
+        return decode_mark(row).map(drop);
+    }
+    let mut fields = Fields(row);
+    match place_of_key(key) {
+        Some((_, None)) if table == tables.extents => decode_head(row).map(drop),
+        Some((_, Some(_))) if table == tables.extents => {
+            fields.version()?;
+            let places = fields.places()?.into_iter().map(|(piece, _)| piece);
+            let places = Segment::of(places.collect());
+            places.ok_or_else(|| damage("its pieces are no segment"))?;
+            fields.end()
+        }
+        Some((_, Some(_))) if table == tables.sums && row.len() % 4 == 1 => fields.version(),
+        _ => Err(damage("its key or its length is none that can be")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

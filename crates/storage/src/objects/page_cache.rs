@@ -37,7 +37,7 @@ struct Counts {
 }
 
 /// Nothing of `range` is in memory; false also where the system does not say.
-pub(super) fn has_nothing_of(file: &File, range: ByteRange) -> bool {
+pub(crate) fn has_nothing_of(file: &File, range: ByteRange) -> bool {
     // A length of zero would stand for all the rest of the file.
     if range.is_empty() {
         return false;

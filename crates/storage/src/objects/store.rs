@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use allocator::Extent;
 use base::{ByteRange, Fid};
 use bytes::Bytes;
 
@@ -37,6 +38,19 @@ pub struct ObjectStat {
     pub size: u64,
     /// Units of 512 bytes it takes.
     pub blocks_512: u64,
+}
+
+/// What a store finds wrong with itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    /// Bytes of an object are not those that were written.
+    Bytes(ObjectId, ByteRange),
+    /// Two objects, or parts of one, have these blocks.
+    Twice(Extent),
+    /// An object has these blocks, and one of them can be given to another.
+    Free(Extent),
+    /// These blocks are nobody's, and cannot be given to anybody.
+    Leaked(Extent),
 }
 
 /// Holds objects. Any thread may call it; calls on one object that must not meet are the caller's
@@ -95,6 +109,14 @@ pub trait ObjectStore: fmt::Debug + Send + Sync {
     /// Does all of that, at once. Called where nothing changes any more.
     fn settle_all(&self) -> Result<()> {
         self.settle()
+    }
+    /// Looks at everything that the store itself has sums or maps of, and changes nothing.
+    fn find_flaws(&self, _visit: &mut dyn FnMut(Flaw)) -> Result<()> {
+        Ok(())
+    }
+    /// Frees the blocks that are leaked, durably; says how many.
+    fn free_leaked(&self) -> Result<u64> {
+        Ok(0)
     }
     /// The space there is.
     fn statfs(&self) -> Result<SpaceStat>;

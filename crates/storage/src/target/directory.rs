@@ -30,6 +30,8 @@ pub const FOREIGN_MAX: u64 = 100_000;
 pub(super) const SUPERBLOCK: &str = "superblock";
 pub(super) const DATABASE: &str = "db";
 pub(super) const OBJECTS: &str = "objects";
+/// The file with the extents of objects, in place of that.
+pub(super) const EXTENTS: &str = "extents";
 pub(super) const RESERVE: &str = "reserve";
 /// What a directory or file is called until it is whole.
 pub(super) const UNFINISHED: &str = ".new";
@@ -82,6 +84,21 @@ pub struct FormatRequest {
     pub targets: Vec<TargetName>,
     /// The time now.
     pub created: Timestamp,
+    /// What is to hold the bytes of objects.
+    pub bytes: ObjectBytes,
+}
+
+/// What holds the bytes of an OST's objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ObjectBytes {
+    /// A file each.
+    #[default]
+    Files,
+    /// Extents of one file.
+    Extents {
+        /// So long; `None`: as long as there is space.
+        bytes: Option<u64>,
+    },
 }
 
 /// Every target of a directory, held for this process alone.
@@ -338,7 +355,7 @@ impl TargetDir {
             boot_epoch: BootEpoch(0),
         };
         let made: Vec<_> = request.targets.iter().map(superblock).collect();
-        making::make(dir, &made, &keys, first_records)?;
+        making::make(dir, (&made, request.bytes), &keys, first_records)?;
         Ok(made)
     }
 
@@ -622,7 +639,23 @@ impl Target {
         FileDisk::open_fenced(database, self.fence.clone(), self.lock.is_some()).map_err(or_missing)
     }
 
-    /// The bytes of its objects, for an object storage target.
+    /// The bytes of its objects are on extents, not in files.
+    pub fn has_extents(&self) -> bool {
+        self.path.join(EXTENTS).exists()
+    }
+
+    /// The disk of these extents.
+    pub fn extents(&self) -> std::result::Result<FileDisk, StorageError> {
+        let file = self.path.join(EXTENTS);
+        FileDisk::open_fenced(file, self.fence.clone(), self.lock.is_some()).map_err(or_missing)
+    }
+
+    /// The same disk to look at: nothing is written.
+    pub fn extents_to_look_at(&self) -> std::result::Result<UnwrittenDisk<FileDisk>, StorageError> {
+        UnwrittenDisk::new(self.extents()?)
+    }
+
+    /// The bytes of its objects, for an object storage target with files.
     pub fn objects(&self) -> std::result::Result<ObjectFiles, StorageError> {
         self.objects_keeping(OPEN_FILES_MAX)
     }

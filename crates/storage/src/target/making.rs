@@ -10,14 +10,15 @@ use std::path::{Path, PathBuf};
 use base::{TargetKind, TargetName};
 
 use super::directory::{
-    DATABASE, OBJECTS, RESERVE, Result, SUPERBLOCK, UNFINISHED, dir_name, entries, lock_dir,
-    replace_superblock, reserve, sync_dir, target_of,
+    DATABASE, EXTENTS, OBJECTS, ObjectBytes, RESERVE, Result, SUPERBLOCK, UNFINISHED, dir_name,
+    entries, lock_dir, replace_superblock, reserve, sync_dir, target_of,
 };
 use super::error::TargetError;
 use super::key::{KeyKind, TargetKey};
 use super::superblock::Superblock;
 use crate::disk::FileDisk;
 use crate::error::StorageError;
+use crate::extents::{self, StoreId};
 use crate::fence::{self, FENCE};
 use crate::kv::Kv;
 
@@ -34,13 +35,13 @@ pub type FirstRecords<'a> =
 /// in one step, or not at all.
 pub(super) fn make(
     dir: &Path,
-    superblocks: &[Superblock],
+    targets: (&[Superblock], ObjectBytes),
     keys: &[(KeyKind, TargetKey)],
     first_records: FirstRecords<'_>,
 ) -> Result<()> {
     clear(dir)?;
     let aside = dir.join(ASIDE);
-    if let Err(error) = make_aside(&aside, superblocks, keys, first_records) {
+    if let Err(error) = make_aside(&aside, targets, keys, first_records) {
         // What cannot be removed either is cleared by the next format.
         let _ = remove(&aside);
         return Err(error);
@@ -53,7 +54,7 @@ pub(super) fn make(
 
 fn make_aside(
     aside: &Path,
-    superblocks: &[Superblock],
+    (superblocks, bytes): (&[Superblock], ObjectBytes),
     keys: &[(KeyKind, TargetKey)],
     first_records: FirstRecords<'_>,
 ) -> Result<()> {
@@ -63,7 +64,7 @@ fn make_aside(
     }
     for superblock in superblocks {
         let path = aside.join(dir_name(superblock.target));
-        make_target(&path, superblock, first_records)?;
+        make_target(&path, superblock, bytes, first_records)?;
     }
     sync_dir(aside)
 }
@@ -76,12 +77,18 @@ fn make_directory(path: &Path) -> Result<()> {
 fn make_target(
     path: &Path,
     superblock: &Superblock,
+    bytes: ObjectBytes,
     first_records: FirstRecords<'_>,
 ) -> Result<()> {
     let target = superblock.target;
     make_directory(path)?;
-    if target.kind == TargetKind::Ost {
-        make_directory(&path.join(OBJECTS))?;
+    match bytes {
+        _ if target.kind != TargetKind::Ost => {}
+        ObjectBytes::Files => make_directory(&path.join(OBJECTS))?,
+        ObjectBytes::Extents { bytes } => {
+            let id = StoreId(superblock.target_uuid.0);
+            extents::make_file(&path.join(EXTENTS), id, bytes)?;
+        }
     }
     let database = path.join(DATABASE);
     Kv::create(FileDisk::create(&database)?)?;
@@ -200,7 +207,9 @@ fn is_of_aside(aside: &Path) -> bool {
 /// Holds nothing but what a target has, whole or not.
 fn is_of_target(path: &Path) -> bool {
     let begun = format!("{SUPERBLOCK}{UNFINISHED}");
-    let known = [SUPERBLOCK, &begun, DATABASE, OBJECTS, RESERVE, FENCE];
+    let known = [
+        SUPERBLOCK, &begun, DATABASE, OBJECTS, EXTENTS, RESERVE, FENCE,
+    ];
     entries(path).is_ok_and(|entries| {
         let mut names = entries.iter().map(DirEntry::file_name);
         names.all(|name| known.iter().any(|known| name == *known))
