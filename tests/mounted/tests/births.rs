@@ -207,6 +207,30 @@ fn what_comes_and_goes_leaves_nothing() {
     );
 }
 
+/// A year in which nothing on the mount changed by itself.
+const LONG_AGO: &str = "touch -d '2001-02-03 UTC' .";
+
+#[test]
+fn a_directory_shows_when_it_lost_names_that_nobody_had_heard_of() {
+    let cluster = cluster();
+    let dir = new_tree(&cluster);
+    let changes = ["touch a; rm a", "mkdir a; rmdir a", "touch a; mv a /SUB/a"];
+    for (number, change) in changes.into_iter().enumerate() {
+        let (here, sub) = (dir.join(format!("d{number}")), dir.join("sub"));
+        fs::create_dir_all(&sub).unwrap();
+        fs::create_dir(&here).unwrap();
+        File::open(&here).unwrap().sync_all().unwrap();
+        run(&here, LONG_AGO);
+        run(&here, &change.replace("/SUB", sub.to_str().unwrap()));
+        let seen = fs::metadata(&here).unwrap();
+        let there = cluster.root(1).join("tree").join(format!("d{number}"));
+        let there = cluster.timed("the other mount looks", || fs::metadata(&there).unwrap());
+        let times = |seen: &fs::Metadata| (seen.mtime(), seen.mtime_nsec());
+        assert!(seen.mtime() > 1_600_000_000, "{change}: {}", seen.mtime());
+        assert_eq!(times(&there), times(&seen), "{change}");
+    }
+}
+
 #[test]
 fn files_are_made_in_a_directory_that_was_there_without_a_request() {
     let cluster = cluster();

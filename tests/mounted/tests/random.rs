@@ -77,7 +77,6 @@ fn mounts_that_write_names_back_agree_with_the_oracle() {
 
 /// Nobody else looks: most files are renamed, linked and removed before they are reported.
 #[test]
-#[ignore = "MODEL_SEED=2: after a write and renames a file shows the time that was set before"]
 fn a_mount_that_writes_names_back_alone_agrees_with_the_oracle() {
     let mut cluster = Cluster::with_mounts(1);
     cluster.set_param(0, "wbc", 1);

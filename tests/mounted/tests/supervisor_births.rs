@@ -94,6 +94,29 @@ fn they_outlive_process_and_servers() {
     die_with_thousands(true);
 }
 
+/// The directory is known to the MDT, and the file that went is not.
+#[test]
+fn when_a_directory_lost_a_name_is_known_to_the_next_process() {
+    let mut cluster = supervised();
+    let dir = cluster.root(0).join("dir");
+    fs::create_dir(&dir).unwrap();
+    run(
+        &dir,
+        "touch first; sync .; touch -d '2001-02-03 UTC' .; touch a; rm a",
+    );
+    let look = "stat -c '%y %n' dir; ls dir";
+    let seen = output(cluster.root(0), look);
+    assert!(!seen.starts_with("2001"), "{seen}");
+    for with_servers in [false, true] {
+        match with_servers {
+            true => drop(kill_all(&mut cluster, true)),
+            false => drop(kill_process(&cluster)),
+        }
+        assert_eq!(output(cluster.root(0), look), seen);
+        assert_eq!(output(cluster.root(1), look), seen, "elsewhere");
+    }
+}
+
 /// Those that were set before it began to end, and after it ended once.
 #[test]
 fn tunables_that_were_set_hold_for_the_processes_to_come() {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use base::limits::UPDATE_DIRS_MAX;
-use base::{Fid, Name, Tick};
+use base::{Fid, Name, Tick, Timestamp};
 
 /// A file with more names is made known first.
 const NAMES_MAX: usize = 64;
@@ -68,6 +68,14 @@ pub(crate) enum Wish {
     MadeBy(Tick),
 }
 
+/// When names of a directory changed last, where no file that is left may report that.
+#[derive(Debug, Clone, Copy)]
+struct Dated {
+    number: u64,
+    since: Tick,
+    at: Timestamp,
+}
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Births {
@@ -76,16 +84,57 @@ pub(crate) struct Births {
     order: BTreeMap<u64, Fid>,
     /// The numbers of those in each directory.
     in_dir: HashMap<Fid, BTreeSet<u64>>,
+    /// Directories that have lost a name of which the MDT does not know.
+    dated: BTreeMap<Fid, Dated>,
     last: u64,
+    /// When the newest was made.
+    newest_since: Tick,
 }
 
 impl Births {
     /// `fid` is made.
     pub fn add(&mut self, fid: Fid, birth: Birth) {
         self.last += 1;
+        self.newest_since = birth.since;
         self.in_dir.entry(birth.dir).or_default().insert(self.last);
         self.by_fid.insert(fid, (self.last, birth));
         self.order.insert(self.last, fid);
+    }
+
+    /// A name of `dir` that the MDT does not know is gone: the time of that is to be reported.
+    pub fn date(&mut self, dir: Fid, at: Timestamp) {
+        self.last += 1;
+        let (number, since) = (self.last, self.newest_since);
+        let dated = self.dated.entry(dir).or_insert(Dated { number, since, at });
+        dated.at = dated.at.later(at);
+    }
+
+    /// The time of that, if it is to be reported.
+    pub fn dated(&self, dir: Fid) -> Option<Timestamp> {
+        self.dated.get(&dir).map(|dated| dated.at)
+    }
+
+    /// The MDT knows of changes of names until `at`, or never will. True: no time is left to be reported.
+    pub fn end_date(&mut self, dir: Fid, at: Timestamp) -> bool {
+        let is_left = self.dated(dir).is_some_and(|dated| dated > at);
+        if !is_left {
+            self.dated.remove(&dir);
+        }
+        !is_left
+    }
+
+    /// Directories that the MDT knows, of which the time is due. That of a new one goes with it.
+    pub fn due_dates(&self, wishes: &[Wish]) -> Vec<Fid> {
+        let is_due = |fid: Fid, dated: &Dated| {
+            wishes.iter().any(|wish| match wish {
+                Wish::Of(dir) => *dir == fid,
+                Wish::Until(last) => dated.number <= *last,
+                Wish::MadeBy(then) => dated.since <= *then,
+            })
+        };
+        let due = self.dated.iter();
+        let due = due.filter(|(fid, dated)| !self.is_unborn(**fid) && is_due(**fid, dated));
+        due.map(|(fid, _)| *fid).collect()
     }
 
     /// The MDT knows `fid`, or never will.
@@ -171,12 +220,12 @@ impl Births {
 
     /// What the MDT says of `fid`, or of what is in it, would not be all.
     pub fn concern(&self, fid: Fid) -> bool {
-        self.is_unborn(fid) || self.in_dir.contains_key(&fid)
+        self.is_unborn(fid) || self.are_in(fid)
     }
 
-    /// There is something in `dir` that the MDT does not know.
+    /// There is something in `dir` that the MDT does not know, or there was.
     pub fn are_in(&self, dir: Fid) -> bool {
-        self.in_dir.contains_key(&dir)
+        self.in_dir.contains_key(&dir) || self.dated.contains_key(&dir)
     }
 
     /// What that is, in the order in which it was made.
@@ -187,9 +236,13 @@ impl Births {
             .collect()
     }
 
-    /// The directories that have any.
-    pub fn dirs(&self) -> impl Iterator<Item = Fid> {
-        self.in_dir.keys().copied()
+    /// The directories that have any, or had.
+    pub fn dirs(&self) -> BTreeSet<Fid> {
+        self.in_dir
+            .keys()
+            .chain(self.dated.keys())
+            .copied()
+            .collect()
     }
 
     /// All of them, in the order in which they were made.
@@ -214,6 +267,16 @@ impl Births {
         self.order.len()
     }
 
+    /// Nothing is to be reported.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty() && self.dated.is_empty()
+    }
+
+    /// No time of a directory is to be reported any more. The directories of which there was one.
+    pub fn lose_dates(&mut self) -> Vec<Fid> {
+        std::mem::take(&mut self.dated).into_keys().collect()
+    }
+
     /// The number of the newest that there ever was.
     pub fn newest(&self) -> u64 {
         self.last
@@ -221,15 +284,21 @@ impl Births {
 
     /// All up to that number were told, or given up.
     pub fn are_reported_until(&self, number: u64) -> bool {
-        self.order
-            .first_key_value()
-            .is_none_or(|(first, _)| *first > number)
+        let first = self.order.keys().next();
+        let mut dated = self.dated.values();
+        first.is_none_or(|first| *first > number) && dated.all(|dated| dated.number > number)
     }
 
     /// When the oldest was made.
     pub fn oldest(&self) -> Option<Tick> {
-        let (_, fid) = self.order.first_key_value()?;
-        self.get(*fid).map(|birth| birth.since)
+        let first = self.order.values().next();
+        let first = first.and_then(|fid| self.get(*fid));
+        let dated = self.dated.values().map(|dated| dated.since);
+        first
+            .map(|birth| birth.since)
+            .into_iter()
+            .chain(dated)
+            .min()
     }
 
     /// Nothing of what is wished for is left.
@@ -350,7 +419,7 @@ mod tests {
         births.end(Fid(9));
         assert!(!births.are_reported_until(last) && births.oldest() == Some(Tick(2)));
         births.end(Fid(8));
-        assert!(births.are_reported_until(last) && births.len() == 0);
+        assert!(births.are_reported_until(last) && births.is_empty());
     }
 
     /// Two directories, one in the other, and three files: two in the inner one.
@@ -447,7 +516,7 @@ mod tests {
         births.add(Fid(8), birth(Fid(9), "f", 2));
         assert_eq!(births.path(Fid(8)), format!("{DIR}/d/f"));
         assert_eq!(births.all(), [Fid(9), Fid(8)]);
-        let mut dirs: Vec<Fid> = births.dirs().collect();
+        let mut dirs: Vec<Fid> = births.dirs().into_iter().collect();
         dirs.sort_unstable();
         assert_eq!(dirs, [DIR, Fid(9)]);
     }
@@ -462,5 +531,31 @@ mod tests {
         assert!(births.are_in(DIR));
         births.end(Fid(9));
         assert!(!births.concern(DIR) && births.end(Fid(9)).is_none());
+    }
+
+    #[test]
+    fn of_a_directory_that_has_lost_its_new_files_the_time_is_reported() {
+        let mut births = tree();
+        let (first, last) = (
+            Timestamp { secs: 5, nanos: 0 },
+            Timestamp { secs: 6, nanos: 0 },
+        );
+        births.date(DIR, last);
+        births.date(DIR, first);
+        births.date(Fid(10), last);
+        for fid in [14, 13, 12, 11, 10] {
+            assert!(!births.have_no(Wish::Of(DIR)));
+            births.end(Fid(fid));
+        }
+        assert!(births.are_in(DIR) && !births.is_empty());
+        assert_eq!(births.send(ALL, 9), []);
+        assert_eq!(births.due_dates(ALL), [DIR, Fid(10)]);
+        assert_eq!(births.due_dates(&[Wish::Of(DIR)]), [DIR]);
+        assert_eq!(births.due_dates(&[Wish::MadeBy(Tick(13))]), []);
+        assert_eq!(births.oldest(), Some(Tick(14)));
+        assert!(!births.end_date(DIR, first) && births.dated(DIR) == Some(last));
+        assert!(births.end_date(DIR, last) && births.end_date(Fid(10), last));
+        assert!(births.have_no(Wish::Of(DIR)) && births.is_empty());
+        assert!(births.are_reported_until(births.newest()));
     }
 }

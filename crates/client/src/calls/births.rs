@@ -79,8 +79,10 @@ impl Client {
         if inode.is_directory() != directory || !may_lose_name(&state, fid) {
             return None;
         }
+        let now = self.0.clock.now();
+        state.date_names(dir, now);
         state.journal.birth_removed(fid);
-        state.unlink_birth(fid, (dir, name), self.0.clock.now());
+        state.unlink_birth(fid, (dir, name), now);
         Some(fid)
     }
 

@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use base::{Fid, Name};
-use handover::{Found, Records};
+use base::{Fid, Name, Timestamp};
+use handover::{Found, Record, Records};
 use serde::{Deserialize, Serialize};
 use wire::Attr;
 
-use super::record::{self, BIRTH, Marked, Noted, decode, encode};
+use super::record::{self, BIRTH, DIRECTORY_TIME, Marked, Noted, decode, encode};
 use crate::executor;
 
 /// In the mark: the kernel has the answer to the request that made it.
@@ -19,6 +19,8 @@ const ANSWERED: u64 = 1 << 63;
 const REPORTED: u64 = 1 << 62;
 /// The rest of the mark: the kernel's request that removed it.
 const REMOVED_BY: u64 = REPORTED - 1;
+
+const NANOS_IN_A_SECOND: u64 = 1_000_000_000;
 
 /// Body of a [`BIRTH`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +49,8 @@ pub(crate) struct RecordedBirths {
     by_fid: HashMap<Fid, Arc<Marked>>,
     made_for: DoneFor,
     removed_for: DoneFor,
+    /// Directories that have lost some.
+    dates: HashMap<Fid, Record>,
 }
 
 /// What the process before has left.
@@ -96,6 +100,33 @@ impl RecordedBirths {
         }
     }
 
+    /// Names of the directory changed at that time, and there is no file left in it to say so.
+    pub fn date(&mut self, records: &Records, dir: Fid, at: Timestamp) {
+        let mark = nanoseconds(at);
+        match self.dates.get(&dir) {
+            Some(record) => record.set_mark(record.mark().max(mark)),
+            None => {
+                let record = record::put(records, DIRECTORY_TIME, mark, &encode(&dir));
+                self.dates.extend(record.map(|record| (dir, record)));
+            }
+        }
+    }
+
+    /// The MDT knows that.
+    pub fn end_date(&mut self, dir: Fid) {
+        self.dates.remove(&dir);
+    }
+
+    /// Records of such directories of the process before were found.
+    pub fn adopt_dates(&mut self, found: Vec<Found>) -> Vec<(Fid, Timestamp)> {
+        let dirs = found.into_iter().filter_map(|found| {
+            let dir = decode::<Fid>(&found.bytes)?;
+            self.dates.insert(dir, found.record);
+            Some((dir, timestamp(found.mark)))
+        });
+        dirs.collect()
+    }
+
     /// Records of the process before were found.
     pub fn adopt(&mut self, found: impl IntoIterator<Item = Found>) -> FoundBirths {
         let mut last: BTreeMap<Fid, (BirthBody, u64, Arc<Marked>)> = BTreeMap::new();
@@ -138,6 +169,20 @@ impl RecordedBirths {
     /// The file that it had removed.
     pub fn was_removed(&mut self) -> Option<Fid> {
         done_for(&mut self.removed_for)
+    }
+}
+
+/// Since 1970, as far as a mark goes: to the year 2554.
+fn nanoseconds(at: Timestamp) -> u64 {
+    let secs = u64::try_from(at.secs).unwrap_or_default();
+    let nanos = secs.saturating_mul(NANOS_IN_A_SECOND);
+    nanos.saturating_add(u64::from(at.nanos))
+}
+
+fn timestamp(nanoseconds: u64) -> Timestamp {
+    Timestamp {
+        secs: (nanoseconds / NANOS_IN_A_SECOND) as i64,
+        nanos: (nanoseconds % NANOS_IN_A_SECOND) as u32,
     }
 }
 
@@ -195,6 +240,25 @@ mod tests {
         let (births, left) = next(&memory);
         assert_eq!(left.unreported, [body(7, 3, 0), body(9, 4, 0)]);
         std::mem::forget(births);
+    }
+
+    #[test]
+    fn the_next_process_knows_when_a_directory_lost_its_last_new_file() {
+        let memory = Region::create(8 << 20).unwrap();
+        let (records, _) = Records::open(Region::map(&memory).unwrap()).unwrap();
+        let mut births = RecordedBirths::default();
+        let at = |secs| Timestamp { secs, nanos: 7 };
+        for (dir, secs) in [(1, 2_000_000_000), (2, 5), (1, 3), (1, 2_000_000_001)] {
+            births.date(&records, Fid(dir), at(secs));
+        }
+        births.end_date(Fid(2));
+        std::mem::forget(births);
+        let (_, found) = Records::open(Region::map(&memory).unwrap()).unwrap();
+        let mut births = RecordedBirths::default();
+        assert_eq!(births.adopt_dates(found), [(Fid(1), at(2_000_000_001))]);
+        births.end_date(Fid(1));
+        let (_, found) = Records::open(Region::map(&memory).unwrap()).unwrap();
+        assert_eq!(found.len(), 0);
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub(crate) const CONFIGURATION: u8 = 12;
 pub(crate) const BIRTH: u8 = 13;
 /// The tunables that were set while mounted.
 pub(crate) const TUNABLES: u8 = 14;
+/// A directory that has lost names of which the MDT does not know; its mark is when that was.
+pub(crate) const DIRECTORY_TIME: u8 = 15;
 
 /// Body of a [`CHANGE`].
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]

@@ -168,6 +168,23 @@ impl Journal {
         self.births.removed(fid);
     }
 
+    /// A directory has lost a name that the MDT does not know.
+    pub fn date_directory(&mut self, dir: Fid, at: Timestamp) {
+        if let Some(records) = &self.records {
+            self.births.date(records, dir, at);
+        }
+    }
+
+    /// The MDT knows when names of the directory changed.
+    pub fn end_date(&mut self, dir: Fid) {
+        self.births.end_date(dir);
+    }
+
+    /// Records of such directories were found: when names of each changed last.
+    pub fn adopt_dates(&mut self, found: Vec<Found>) -> Vec<(Fid, Timestamp)> {
+        self.births.adopt_dates(found)
+    }
+
     /// Records of such files were found.
     pub fn adopt_births(&mut self, found: Vec<Found>) -> FoundBirths {
         self.births.adopt(found)

@@ -54,7 +54,7 @@ impl Kept {
         };
         Kept {
             all: births.all().into_iter().chain(births.dirs()).collect(),
-            known: births.dirs().filter(may_be_known).collect(),
+            known: births.dirs().into_iter().filter(may_be_known).collect(),
         }
     }
 
@@ -151,6 +151,7 @@ impl Client {
     /// calls on those that are open fail.
     pub(crate) fn lose_births(&self, state: &mut State, forget: &mut Invalidation) {
         let lost = state.births.all();
+        state.lose_dates();
         if lost.is_empty() {
             return;
         }
@@ -172,5 +173,7 @@ impl Client {
             });
             state.unbear(fid, now);
         }
+        // Those of the directories that have lost these files.
+        state.lose_dates();
     }
 }

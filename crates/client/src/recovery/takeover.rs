@@ -29,8 +29,8 @@ use crate::journal::failures::Reported;
 use crate::journal::handles::{HandleBody, OpenedAs};
 use crate::journal::nodes::FurtherNode;
 use crate::journal::record::{
-    ANSWER, BIRTH, BYTES, CHANGE, CONFIGURATION, ChangeBody, FAILED, FURTHER_NODE, HANDLE, NODE,
-    REQUEST, RESIZE, TARGET, TUNABLES, WRITTEN, decode,
+    ANSWER, BIRTH, BYTES, CHANGE, CONFIGURATION, ChangeBody, DIRECTORY_TIME, FAILED, FURTHER_NODE,
+    HANDLE, NODE, REQUEST, RESIZE, TARGET, TUNABLES, WRITTEN, decode,
 };
 use crate::journal::resizes::{self, FoundResize, Resize};
 use crate::journal::serving::{INCARNATION, SECRET, SETTLED, WROTE, is_serving};
@@ -207,6 +207,9 @@ impl TakeoverState {
             .unreported
             .into_iter()
             .for_each(|body| state.restore_birth(body));
+        for (dir, at) in state.journal.adopt_dates(self.take(DIRECTORY_TIME)) {
+            state.restore_date(dir, at);
+        }
         for found in self.take(WRITTEN) {
             state.journal.adopt_written(&found.bytes, found.record);
         }

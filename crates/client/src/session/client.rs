@@ -137,7 +137,7 @@ impl Shared {
 
     /// One request to the MDT; again where what it found was changed under it too often.
     pub async fn mdt(&self, request: mdt::Request) -> Result<mdt::Reply, FsError> {
-        let is_anything_unreported = self.lock().births.len() > 0;
+        let is_anything_unreported = !self.lock().births.is_empty();
         if is_anything_unreported && let Some(shared) = self.me.upgrade() {
             Client(shared).report_births_first(&request.fids()).await;
         }

@@ -10,7 +10,7 @@ use dlm::Bits;
 use rpc::Urgency;
 use wire::FileKind;
 use wire::mdt::{Access, NewFile, Reply, Request, SetAttr};
-use wire::update::{Change, LeasedDir, MadeFile, Times, Told, UpdateNote};
+use wire::update::{AttrUpdate, Change, LeasedDir, MadeFile, Times, Told, UpdateNote};
 
 use crate::cache::births::{Birth, Wish};
 use crate::cache::cached_attr::Covered;
@@ -35,6 +35,8 @@ struct Set {
     changes: Vec<Change>,
     /// The file of each change.
     files: Vec<Fid>,
+    /// Times until which the set reports changes of names: of its directories, and of new ones.
+    dates: Vec<(Fid, Timestamp)>,
 }
 
 /// What the server said of one file.
@@ -44,7 +46,7 @@ struct Notes(Vec<Told>);
 impl Client {
     /// The MDT knows what the request is about.
     pub(crate) async fn report_births_first(&self, fids: &[Fid]) {
-        if self.lock().births.len() == 0 {
+        if self.lock().births.is_empty() {
             return;
         }
         for fid in fids {
@@ -113,7 +115,9 @@ impl Client {
             let mut state = self.lock();
             let wishes = state.birth_reporter.take_wishes();
             let fids = state.births.send(&wishes, FRAME_BIRTHS_MAX);
-            sets_of(&mut state, &fids)
+            let (mut sets, lost) = sets_of(&mut state, &fids);
+            add_dates(&state, &wishes, &mut sets);
+            (sets, lost)
         };
         self.cannot_be(lost, FsError::Io);
         let changes = sets.iter().map(|set| set.changes.len() as u64).sum();
@@ -145,6 +149,7 @@ impl Client {
             Ok(Reply::Updated {
                 transno, at, notes, ..
             }) => {
+                self.are_dated(&set, (transno.0, at));
                 let mut by_change = notes_by_change(notes);
                 for (place, fid) in set.born() {
                     let notes = by_change.remove(&(place as u16)).unwrap_or_default();
@@ -154,6 +159,9 @@ impl Client {
             }
             Ok(Reply::UpdateRefused { change, error }) => {
                 let wrong = set.files.get(usize::from(change)).copied();
+                if set.born().next().is_none() {
+                    self.cannot_be_dated(&set, error);
+                }
                 for (_, fid) in set.born() {
                     match wrong == Some(fid) {
                         true => self.cannot_be_born(fid, error),
@@ -166,7 +174,34 @@ impl Client {
                 let mut state = self.lock();
                 set.born().for_each(|(_, fid)| state.births.send_again(fid));
             }
-            Err(error) => self.cannot_be(set.all_born(), error),
+            Err(error) => {
+                self.cannot_be(set.all_born(), error);
+                self.cannot_be_dated(&set, error);
+            }
+        }
+    }
+
+    /// The MDT knows when names of the set's directories changed last.
+    fn are_dated(&self, set: &Set, (version, at): (u64, Timestamp)) {
+        let mut state = self.lock();
+        for (dir, until) in &set.dates {
+            state.end_date(*dir, *until);
+        }
+        if set.born().next().is_none() {
+            for leased in &set.dirs {
+                state.cache.inode(leased.dir).attrs.born(version, at);
+            }
+        }
+    }
+
+    /// The MDT does not take the times of directories: they are gone, or others change them.
+    fn cannot_be_dated(&self, set: &Set, error: FsError) {
+        let mut state = self.lock();
+        for (dir, until) in &set.dates {
+            if state.births.dated(*dir).is_some() {
+                tracing::warn!(%dir, "the MDT did not take when its names changed: {error}");
+            }
+            state.end_date(*dir, *until);
         }
     }
 
@@ -375,22 +410,51 @@ fn sets_of(state: &mut State, fids: &[Fid]) -> (Vec<Set>, Vec<Fid>) {
                 dirs: dirs.iter().map(|dir| leased(state, *dir)).collect(),
                 changes: Vec::new(),
                 files: Vec::new(),
+                dates: Vec::new(),
             });
             open.insert(dirs, sets.len() - 1);
             sets.len() - 1
         });
-        let born = changes.iter().find_map(|change| match change {
-            Change::Make { made, .. } => Some(made.times.btime),
+        let times = changes.iter().find_map(|change| match change {
+            Change::Make { made, .. } => Some(made.times),
             _ => None,
         });
         let set = &mut sets[place];
+        set.dates.extend(times.map(|times| (*fid, times.mtime_set)));
+        let born = times.map(|times| times.btime);
         for dir in &mut set.dirs {
             dir.changed = dir.changed.later(born.unwrap_or_default());
         }
         set.files.extend(changes.iter().map(|_| *fid));
         set.changes.extend(changes);
     }
+    for set in &mut sets {
+        let dated = set.dirs.iter().map(|dir| (dir.dir, dir.changed));
+        set.dates.extend(dated);
+    }
     (sets, lost)
+}
+
+/// Adds the times of directories in which names changed, where the other sets do not report them.
+fn add_dates(state: &State, wishes: &[Wish], sets: &mut Vec<Set>) {
+    for dir in state.births.due_dates(wishes) {
+        let is_reported = |set: &Set| set.dates.iter().any(|(of, _)| *of == dir);
+        if sets.iter().any(is_reported) {
+            continue;
+        }
+        let leased = leased(state, dir);
+        let attr = AttrUpdate {
+            mtime: Some((leased.changed, leased.changed)),
+            ctime: leased.changed,
+            ..AttrUpdate::default()
+        };
+        sets.push(Set {
+            dirs: vec![leased],
+            changes: vec![Change::SetAttr { fid: dir, attr }],
+            files: vec![dir],
+            dates: vec![(dir, leased.changed)],
+        });
+    }
 }
 
 /// What makes the file as it is now.
@@ -432,7 +496,8 @@ fn bytes_of(change: &Change) -> usize {
 
 /// The directory as a set names it.
 pub(super) fn leased(state: &State, dir: Fid) -> LeasedDir {
-    let changed = state.cache.attr_of(dir).map(|attr| attr.mtime_set);
+    let known = state.cache.attr_of(dir).map(|attr| attr.mtime_set);
+    let changed = known.into_iter().chain(state.births.dated(dir)).max();
     LeasedDir {
         dir,
         lease: state.locks.write_lease(dir).unwrap_or(LockHandle(0)),

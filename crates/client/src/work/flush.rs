@@ -271,7 +271,7 @@ impl Client {
 
     /// Sends what is old, or all if there is much of it.
     pub(crate) fn start_flushing(&self) {
-        if self.lock().births.len() > 0 {
+        if !self.lock().births.is_empty() {
             self.start_reporting_births();
         }
         self.flush_some(Duration::ZERO);

@@ -58,6 +58,7 @@ impl State {
         let Some(kind) = self.cache.attr_of(fid).map(|attr| attr.kind) else {
             return;
         };
+        self.date_names(dir, now);
         self.births.rename(fid, from, (to.dir, to.name.clone()));
         let links = i32::from(kind == FileKind::Directory);
         let named = self.cache.directory_of(dir).and_then(|dir| dir.get(name));
@@ -96,11 +97,38 @@ impl State {
         if birth.is_some_and(|birth| birth.links.is_empty()) {
             return self.unbear(fid, now);
         }
+        self.date_names(dir, now);
         self.births.unlink(fid, (dir, name));
         let gone = NameChange::Removed(name.clone());
         self.cache.name_changed(dir, gone, true);
         self.cache.inode(dir).attrs.names_changed_here(0, now);
         self.cache.inode(fid).attrs.linked_here(-1, now);
+    }
+
+    /// A directory has lost a name that the MDT does not know. Its own times are to be reported all the same.
+    pub fn date_names(&mut self, dir: Fid, now: Timestamp) {
+        self.births.date(dir, now);
+        self.journal.date_directory(dir, now);
+    }
+
+    /// The MDT knows when names of the directory changed, as far as that was until `at`, or never will.
+    pub fn end_date(&mut self, dir: Fid, at: Timestamp) {
+        if self.births.end_date(dir, at) {
+            self.journal.end_date(dir);
+        }
+    }
+
+    /// Of directories that are no longer this mount's alone the MDT knows the times.
+    pub fn lose_dates(&mut self) {
+        for dir in self.births.lose_dates() {
+            self.journal.end_date(dir);
+        }
+    }
+
+    /// Names of the directory changed at that time, in the process before.
+    pub fn restore_date(&mut self, dir: Fid, at: Timestamp) {
+        self.births.date(dir, at);
+        self.cache.inode(dir).attrs.names_changed_here(0, at);
     }
 
     /// The same, written down for the next process. False: there is no room, and the MDT is to be asked.
@@ -189,11 +217,15 @@ impl State {
             return;
         };
         self.journal.end_birth(fid);
+        if let Some(at) = self.births.dated(fid) {
+            self.end_date(fid, at);
+        }
         let is_directory = self.cache.inode(fid).is_directory();
         self.lose_own_locks(fid);
         self.with_pages(fid, |file| file.pages.discard(base::ByteRange::ALL));
         let links = -i32::from(is_directory);
         for (dir, name) in birth.names() {
+            self.date_names(dir, now);
             let gone = NameChange::Removed(name.clone());
             self.cache.name_changed(dir, gone, true);
             let dir = self.cache.inode(dir);
