@@ -82,6 +82,43 @@ fn files_that_the_mdt_did_not_know_outlive_its_restarts() {
     end(cluster);
 }
 
+/// The set names the lease of a life that is over by then, and nobody else is waited for.
+#[test]
+fn what_is_reported_while_the_server_is_away_is_taken_by_its_next_life() {
+    let mut cluster = Cluster::with_mounts(1);
+    cluster.set_param(0, "wbc", 1);
+    cluster.set_param(0, "writeback_age_ms", 600_000);
+    let (root, local) = (cluster.root(0).to_owned(), cluster.local());
+    for dir in [&root, &local] {
+        begin(dir);
+        run(dir, MAKE);
+    }
+    run(&root, "sync t/a/b/c t/first");
+    for round in 0..3 {
+        for dir in [&root, &local] {
+            run(
+                dir,
+                &format!("cp -r t/a t/copy{round}; touch t/a/b/c/f{round}"),
+            );
+        }
+        let file = File::open(root.join(format!("t/copy{round}/f100"))).unwrap();
+        let beside = File::open(root.join(format!("t/a/b/c/f{round}"))).unwrap();
+        cluster.kill_server();
+        let syncing = thread::spawn(move || {
+            file.sync_all().unwrap();
+            beside.sync_all().unwrap();
+        });
+        thread::sleep(Duration::from_millis(300));
+        cluster.restart_server();
+        cluster.timed("fsync", || syncing.join().unwrap());
+    }
+    let seen = output(&local, LOOK);
+    cluster.timed("looking", || assert_eq!(output(&root, LOOK), seen));
+    cluster.unmount(0);
+    cluster.stop_server();
+    assert_eq!(cluster.fsck(), None);
+}
+
 #[test]
 fn nobody_enters_before_the_holder_has_its_write_leases_again() {
     let mut cluster = of(Cluster::with_mounts(2));

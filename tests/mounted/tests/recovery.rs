@@ -191,7 +191,6 @@ fn unpacking_an_archive_outlives_the_server() {
 }
 
 #[test]
-#[ignore = "open: a change of times failed once while closes went as sizes in sets"]
 fn unpacking_an_archive_under_write_leases_outlives_the_server() {
     unpack_under_kills(count("GLINT_KILLS", 12), 1);
 }

@@ -338,6 +338,14 @@ impl Client {
 
     /// Files open here for reading without the MDT's knowledge: it must know before the name goes.
     pub(crate) async fn register_reader(&self, fid: Fid) {
+        let is_unborn = self.lock().births.is_unborn(fid);
+        if is_unborn {
+            // Its use may go with the word that there is such a file.
+            self.report_births_of(fid).await;
+            if !self.lock().has_unregistered_readers(fid) {
+                return;
+            }
+        }
         let registered = self.register(fid, READING, OpenIntent::Reopen).await;
         let standing = match &registered {
             Err(FsError::Stale) => Standing::Gone,

@@ -135,7 +135,7 @@ impl Client {
         let mut is_put_off = false;
         for set in sets {
             let reply = replies.next().unwrap_or(Err(FsError::Io));
-            is_put_off |= matches!(reply, Err(FsError::TryAgain));
+            is_put_off |= is_deferred(&reply);
             self.told(set, reply);
         }
         if is_put_off {
@@ -146,6 +146,7 @@ impl Client {
 
     fn told(&self, set: Set, reply: Result<Reply, FsError>) {
         match reply {
+            deferred if is_deferred(&deferred) => self.send_again(&set),
             Ok(Reply::Updated {
                 transno, at, notes, ..
             }) => {
@@ -170,15 +171,17 @@ impl Client {
                 }
             }
             Ok(_) => self.cannot_be(set.all_born(), FsError::Io),
-            Err(FsError::TryAgain) => {
-                let mut state = self.lock();
-                set.born().for_each(|(_, fid)| state.births.send_again(fid));
-            }
+            Err(FsError::Stale) if is_overtaken(&self.lock(), &set.dirs) => self.send_again(&set),
             Err(error) => {
                 self.cannot_be(set.all_born(), error);
                 self.cannot_be_dated(&set, error);
             }
         }
+    }
+
+    fn send_again(&self, set: &Set) {
+        let mut state = self.lock();
+        set.born().for_each(|(_, fid)| state.births.send_again(fid));
     }
 
     /// The MDT knows when names of the set's directories changed last.
@@ -370,6 +373,27 @@ impl Notes {
         let is_lock = |told: &Told| matches!(told, Told::Opened { lock: Some(_), .. });
         self.0.iter().any(is_lock)
     }
+}
+
+/// The MDT may take the set later: it has too much to do, or is about to hear of an OST.
+fn is_deferred(reply: &Result<Reply, FsError>) -> bool {
+    matches!(
+        reply,
+        Err(FsError::TryAgain)
+            | Ok(Reply::UpdateRefused {
+                error: FsError::TryAgain,
+                ..
+            })
+    )
+}
+
+/// A set of these directories is to be put together anew. The MDT has restarted since, and this mount has
+/// claimed another lease; or the set that makes the directory is to be sent again.
+fn is_overtaken(state: &State, dirs: &[LeasedDir]) -> bool {
+    dirs.iter().any(|leased| {
+        let lease = state.locks.write_lease(leased.dir);
+        state.births.is_unborn(leased.dir) || lease.is_some_and(|lease| lease != leased.lease)
+    })
 }
 
 fn notes_by_change(notes: Vec<UpdateNote>) -> HashMap<u16, Notes> {
@@ -570,4 +594,50 @@ fn place_at(state: &mut State, (dir, name): (Fid, &Name), fid: Fid, cookie: u64)
     let moved = NameChange::Made { cookie, entry };
     state.cache.name_changed(dir, moved, true);
     state.cache.inode(dir).directory().in_kernel.spoil();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use base::Tick;
+    use dlm::Mode;
+    use wire::attr::Grant;
+
+    use super::*;
+    use crate::session::locks::{Locks, WRITE_LEASE};
+
+    #[test]
+    fn a_set_that_names_an_older_lease_or_an_unborn_directory_is_sent_again() {
+        let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
+        let (dir, new) = (Fid(7), Fid(8));
+        let grant = Grant {
+            handle: LockHandle(5),
+            fid: dir,
+            mode: Mode::EX.index() as u8,
+            bits: WRITE_LEASE.0,
+            version: 1,
+        };
+        assert!(state.locks.take_write_lease(&grant, &[]));
+        let named = |dir, lease| LeasedDir {
+            dir,
+            lease: LockHandle(lease),
+            changed: Timestamp::default(),
+        };
+        assert!(is_overtaken(&state, &[named(dir, 4)]));
+        assert!(!is_overtaken(&state, &[named(dir, 5)]));
+        assert!(!is_overtaken(&state, &[named(new, 0)]), "it is lost");
+        let name = Name::new(b"d").expect("valid");
+        state.births.add(new, Birth::new(dir, name, Tick(1)));
+        assert!(is_overtaken(&state, &[named(new, 0)]));
+    }
+
+    #[test]
+    fn what_the_mdt_may_take_later_is_not_lost() {
+        let refused = |error| Ok(Reply::UpdateRefused { change: 3, error });
+        assert!(is_deferred(&refused(FsError::TryAgain)));
+        assert!(is_deferred(&Err(FsError::TryAgain)));
+        assert!(!is_deferred(&refused(FsError::Exists)) && !is_deferred(&Err(FsError::Stale)));
+    }
 }

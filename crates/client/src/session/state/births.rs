@@ -107,6 +107,11 @@ impl State {
 
     /// A directory has lost a name that the MDT does not know. Its own times are to be reported all the same.
     pub fn date_names(&mut self, dir: Fid, now: Timestamp) {
+        let attr = self.cache.attr_of(dir);
+        if attr.is_some_and(|attr| attr.nlink == 0) {
+            // It has gone before what was in it.
+            return;
+        }
         self.births.date(dir, now);
         self.journal.date_directory(dir, now);
     }

@@ -5,6 +5,7 @@ use dlm::Bits;
 use wire::mdt::OpenHandle;
 
 use super::State;
+use crate::cache::births::Standing;
 use crate::executor::Oneshot;
 use crate::session::file_handle::Execution;
 
@@ -61,8 +62,13 @@ impl State {
         ended
     }
 
-    /// The file is open here for reading and the MDT was not told.
+    /// The file is open here for reading and the MDT was not told. The use of a file that nobody has heard of
+    /// is registered with its birth.
     pub fn has_unregistered_readers(&mut self, fid: Fid) -> bool {
+        let birth = self.births.get(fid);
+        if birth.is_some_and(|birth| birth.standing == Standing::Unreported) {
+            return false;
+        }
         self.cache.file_known(fid).is_some_and(|file| {
             file.opens.is_kept()
                 && !file.registration.has_readers()
@@ -91,5 +97,33 @@ impl State {
             true => self.handles.open_files(),
             false => vec![fid],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use base::Name;
+
+    use super::*;
+    use crate::cache::births::{Birth, Wish};
+    use crate::session::locks::Locks;
+
+    #[test]
+    fn the_use_of_a_file_that_nobody_has_heard_of_is_not_registered_before_it() {
+        let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
+        let (dir, file) = (Fid(7), Fid(8));
+        state.cache.file(file).opens.add_reader();
+        assert!(state.has_unregistered_readers(file));
+        let name = Name::new(b"f").expect("valid");
+        state.births.add(file, Birth::new(dir, name, Tick(1)));
+        assert!(!state.has_unregistered_readers(file));
+        state.births.send(&[Wish::Of(file)], 1);
+        assert!(
+            state.has_unregistered_readers(file),
+            "it may have missed it"
+        );
     }
 }
