@@ -30,20 +30,16 @@ impl Syncer {
         Syncer { store, kv, pace }
     }
 
-    /// Bytes first, then the records, then the word that both are there.
+    /// Bytes first, or with them the records, then the word that both are there.
     pub fn run(&self, work: &SyncWork) -> Result<(), StorageError> {
         let begun = threads::now();
-        match &work.touched {
-            Touched::Objects(objects) => {
-                for object in objects {
-                    self.store.sync(stored(*object))?;
-                }
-            }
-            Touched::Many => self.store.sync_all()?,
-        }
+        let touched: Option<Vec<storage::ObjectId>> = match &work.touched {
+            Touched::Objects(objects) => Some(objects.iter().map(|id| stored(*id)).collect()),
+            Touched::Many => None,
+        };
         let mut batch = Batch::new();
         batch.put(META, HISTORY_KEY, work.history.encode());
-        self.kv.wait_durable(self.kv.commit(batch)?)?;
+        self.store.sync_with(touched.as_deref(), &self.kv, batch)?;
         self.pace.took(threads::now() - begun, work.bytes);
         Ok(())
     }
@@ -141,7 +137,7 @@ impl Syncer {
     /// Removes the bytes of objects that have a tombstone: a durable one, for bytes that are gone while
     /// nothing says why are damage.
     pub fn remove(&self, objects: &[ObjectId]) -> Result<(), StorageError> {
-        self.kv.wait_durable(self.kv.committed())?;
+        self.store.sync_with(Some(&[]), &self.kv, Batch::new())?;
         for object in objects {
             self.store.remove(stored(*object))?;
         }

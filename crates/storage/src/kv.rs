@@ -18,9 +18,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use threads::JoinHandle;
 
-pub use batch::{Batch, KeyRange, TableId, Ticket};
+pub use batch::{Batch, KeyRange, Logged, TableId, Ticket};
 pub(crate) use examine::examine;
 pub use examine::{Hole, Visit};
+use key::Key;
 pub use options::{Commit, KvOptions};
 pub use stats::KvStats;
 use store::Shared;
@@ -76,7 +77,29 @@ impl Kv {
     /// sees it. It is durable when [`Kv::durable`] reaches the ticket. Blocks while the overlay is
     /// full. An empty batch gets the ticket of the last one.
     pub fn commit(&self, batch: Batch) -> Result<Ticket> {
-        self.shared.commit(batch)
+        self.shared.commit(batch, false)
+    }
+
+    /// The same for rows that a log elsewhere has.
+    pub(crate) fn commit_logged(&self, batch: Batch) -> Result<Ticket> {
+        self.shared.commit(batch, true)
+    }
+
+    /// From now on there is a log elsewhere, which takes what is committed before it is durable here.
+    pub(crate) fn begin_log(&self) {
+        self.shared.begin_log();
+    }
+
+    /// What that log does not have, with tickets, and what is not durable here. In the same step the row that
+    /// `mark` makes of it is put, unless there is nothing.
+    pub(crate) fn take_unlogged(
+        &self,
+        mark: impl FnOnce(&[(u64, Logged)]) -> (TableId, Vec<u8>, Vec<u8>),
+    ) -> Result<Vec<(u64, Logged)>> {
+        self.shared.take_unlogged(|logged| {
+            let (table, key, value) = mark(logged);
+            (table, Key::new(&key), value)
+        })
     }
 
     /// What messages call it.

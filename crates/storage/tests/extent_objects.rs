@@ -14,7 +14,7 @@ use allocator::{Length, Options, Owner, Want};
 use base::{ByteRange, Fid, Rng, SeededRng, Tick};
 use storage::extents::{Commit, ExtentDisk, ExtentObjects, ExtentTables, Geometry, StoreId, Taken};
 use storage::{
-    Disk, FaultyDisk, Flaw, Kv, KvOptions, MemDisk, ObjectId, ObjectMemory, ObjectStat,
+    Batch, Disk, FaultyDisk, Flaw, Kv, KvOptions, MemDisk, ObjectId, ObjectMemory, ObjectStat,
     ObjectStore, Result, StorageError, Survivors, TableId,
 };
 
@@ -24,7 +24,12 @@ const TABLES: ExtentTables = ExtentTables {
     extents: TableId(0),
     sums: TableId(1),
 };
-const NAMES: [(TableId, &str); 2] = [(TableId(0), "extents"), (TableId(1), "sums")];
+const OTHERS: TableId = TableId(2);
+const NAMES: [(TableId, &str); 3] = [
+    (TableId(0), "extents"),
+    (TableId(1), "sums"),
+    (OTHERS, "others"),
+];
 const OBJECTS: u64 = 4;
 /// Steps of a random list, and where a sync may stand.
 const STEPS: u64 = 40;
@@ -211,6 +216,19 @@ struct Run {
     synced: Vec<BTreeMap<u64, Seen>>,
     /// Syncs that ended.
     ended: usize,
+    /// The last step whose record was durable.
+    beside: u64,
+}
+
+fn row(key: &[u8], number: u64) -> Batch {
+    let mut batch = Batch::new();
+    batch.put(OTHERS, key, number.to_le_bytes().to_vec());
+    batch
+}
+
+fn number(kv: &Kv, key: &[u8]) -> u64 {
+    let found = kv.get(OTHERS, key).unwrap();
+    found.map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
 }
 
 fn run(disks: &Disks, seed: u64, cut: u64) -> (Run, FaultyDisk, FaultyDisk) {
@@ -220,6 +238,7 @@ fn run(disks: &Disks, seed: u64, cut: u64) -> (Run, FaultyDisk, FaultyDisk) {
     let mut run = Run {
         synced: vec![all(&memory)],
         ended: 0,
+        beside: 0,
     };
     extents.cut_after(cut);
     let Ok(store) = open_on(Arc::new(extents.clone()), records.clone()) else {
@@ -233,14 +252,24 @@ fn run(disks: &Disks, seed: u64, cut: u64) -> (Run, FaultyDisk, FaultyDisk) {
         if is_sync {
             run.synced.push(all(&memory));
         }
-        // Without a sync of all, an object that did not change makes nothing durable.
-        let step = if is_sync { Step::Sync } else { step };
-        let done = apply(&store.objects, &step).is_ok();
+        // Records beside the objects, and the word that all up to here is durable.
+        let beside = store.kv.commit(row(b"beside", number));
+        beside.expect("its disk works");
+        let done = match is_sync {
+            true => {
+                let word = row(b"synced", run.synced.len() as u64 - 1);
+                store.objects.sync_with(None, &store.kv, word).is_ok()
+            }
+            false => apply(&store.objects, &step).is_ok(),
+        };
+        if number % 5 == 0 {
+            // Not before the bytes that they speak of, although this is.
+            store.kv.flush_once().expect("its disk works");
+            run.beside = number;
+        }
         if is_sync && done {
             run.ended = run.synced.len() - 1;
-            if number % 3 == 0 {
-                store.kv.flush_once().unwrap();
-            }
+            run.beside = number;
         }
         if !done {
             break;
@@ -254,8 +283,21 @@ fn check_cut(disks: &Disks, run: &Run, what: &str) {
     let store = open_on(Arc::new(disks.extents.clone()), disks.records.clone());
     let store = store.unwrap_or_else(|error| panic!("{what}: {error}"));
     let found = all(&store.objects);
-    let is_known = run.synced[run.ended..].contains(&found);
-    assert!(is_known, "{what}: another state than any that was synced");
+    let at = run.synced.iter().rposition(|state| *state == found);
+    let at = at.filter(|at| *at >= run.ended);
+    let at = at.unwrap_or_else(|| panic!("{what}: another state than any that was synced"));
+    assert!(
+        number(&store.kv, b"synced") <= at as u64,
+        "{what}: word of what is not there"
+    );
+    assert!(
+        number(&store.kv, b"synced") >= run.ended as u64,
+        "{what}: no word of what is"
+    );
+    assert!(
+        number(&store.kv, b"beside") >= run.beside,
+        "{what}: a durable record is lost"
+    );
     check(&store, what);
     // And it goes on.
     store.objects.write(id(0), 0, &[7; 5000]).unwrap();
@@ -564,4 +606,36 @@ fn leaked_blocks_are_found_and_freed_and_damage_is_named() {
         store.statfs().unwrap().free,
         free + u64::from(place.blocks) * BLOCK
     );
+}
+
+#[test]
+fn a_sync_is_one_flush_of_the_objects_disk_and_none_of_the_records() {
+    let disks = formatted(64, 64);
+    let (extents, records) = (
+        FaultyDisk::new(disks.extents.clone()),
+        FaultyDisk::new(disks.records.clone()),
+    );
+    let store = open_on(Arc::new(extents.clone()), records.clone()).unwrap();
+    store.kv.flush_once().unwrap();
+    let before = (extents.changes(), records.changes());
+    store.objects.write(id(0), 0, &[7; 4096]).unwrap();
+    store.kv.commit(row(b"beside", 1)).unwrap();
+    let word = row(b"synced", 1);
+    store
+        .objects
+        .sync_with(Some(&[id(0)]), &store.kv, word)
+        .unwrap();
+    // The block; a record of one block with the object's rows, one with those beside, one with the word.
+    assert_eq!(extents.changes() - before.0, 1 + 3 + 1);
+    assert_eq!(records.changes(), before.1);
+    // What the tables have later than the log stays over a crash.
+    store.kv.commit(row(b"beside", 2)).unwrap();
+    store.kv.flush_once().unwrap();
+    drop(store);
+    let store = open(&disks);
+    assert_eq!(
+        (number(&store.kv, b"beside"), number(&store.kv, b"synced")),
+        (2, 1)
+    );
+    assert_eq!(seen(&store.objects, 0).unwrap().1, [7; 4096]);
 }

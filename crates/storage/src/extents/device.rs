@@ -111,6 +111,11 @@ impl<D: Disk> ExtentDisk<D> {
         &mut self.allocator
     }
 
+    /// Which life of the store this is.
+    pub fn life(&self) -> u64 {
+        self.state.life()
+    }
+
     /// The last commit.
     pub fn last(&self) -> u64 {
         self.state.last()

@@ -20,10 +20,10 @@ use threads::{Condvar, Mutex, MutexGuard};
 use super::device::{ExtentDisk, Opened};
 use super::geometry::Geometry;
 use super::log::BLOCK_BYTES;
-use super::rows::ExtentTables;
+use super::rows::{ExtentTables, LogPlace};
 use crate::disk::Disk;
 use crate::error::{Result, StorageError};
-use crate::kv::Kv;
+use crate::kv::{Batch, Kv};
 use crate::objects::{Flaw, ObjectId, ObjectStat, ObjectStore};
 use crate::space::SpaceStat;
 use records::Records;
@@ -55,8 +55,11 @@ impl ExtentObjects {
         let Opened { store, replayed } = ExtentDisk::open(disk.clone(), records.name(), options)?;
         let geometry = *store.geometry();
         records.check_mark(geometry.id, store.last())?;
-        let rows = replayed.into_iter().flat_map(|replayed| replayed.rows);
-        records.put(rows, geometry.id, store.last())?;
+        let last = LogPlace {
+            life: store.life(),
+            ticket: store.last(),
+        };
+        records.restore(replayed, geometry.id, last)?;
         Ok(ExtentObjects {
             disk,
             geometry,
@@ -185,6 +188,10 @@ impl ObjectStore for ExtentObjects {
 
     fn sync(&self, id: ObjectId) -> Result<()> {
         self.make_durable(Some(id))
+    }
+
+    fn sync_with(&self, _objects: Option<&[ObjectId]>, _kv: &Kv, batch: Batch) -> Result<()> {
+        self.make_all_durable(batch.rows())
     }
 
     fn find_flaws(&self, visit: &mut dyn FnMut(Flaw)) -> Result<()> {

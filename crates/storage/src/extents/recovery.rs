@@ -25,6 +25,8 @@ const SCAN_BLOCKS: u64 = 256;
 pub struct Replayed {
     /// Which commit.
     pub ticket: u64,
+    /// The life of the store in which it was made.
+    pub life: u64,
     /// Its rows.
     pub rows: Vec<Row>,
 }
@@ -85,6 +87,7 @@ pub fn recover(disk: &dyn Disk, name: &str) -> Result<Recovered> {
         .into_iter()
         .map(|Record { header, commit, .. }| Replayed {
             ticket: header.ticket,
+            life: header.life,
             rows: commit.rows,
         });
     let replayed = replayed

@@ -35,6 +35,18 @@ pub struct Head {
 /// The row with which the records and the disk know each other.
 pub const MARK_KEY: &[u8] = b"store";
 
+/// The row that says up to which commit the records have what its log has of other tables.
+pub const LOGGED_KEY: &[u8] = b"logged";
+
+/// A commit: the life of the store, and the ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct LogPlace {
+    /// The life.
+    pub life: u64,
+    /// The ticket.
+    pub ticket: u64,
+}
+
 /// The key of an object's row.
 pub fn object_key(id: ObjectId) -> [u8; OBJECT_KEY_BYTES] {
     let mut key = [0; OBJECT_KEY_BYTES];
@@ -240,6 +252,22 @@ pub fn decode_mark(bytes: &[u8]) -> Result<([u8; 16], u64), Damage> {
     Ok(mark)
 }
 
+/// The row of [`LOGGED_KEY`].
+pub fn encode_logged(place: LogPlace) -> Vec<u8> {
+    let (life, ticket) = (place.life.to_le_bytes(), place.ticket.to_le_bytes());
+    [&[VERSION][..], &life, &ticket].concat()
+}
+
+/// The inverse of [`encode_logged`].
+pub fn decode_logged(bytes: &[u8]) -> Result<LogPlace, Damage> {
+    let mut fields = Fields(bytes);
+    fields.version()?;
+    let life = u64::from_le_bytes(fields.take()?);
+    let ticket = u64::from_le_bytes(fields.take()?);
+    fields.end()?;
+    Ok(LogPlace { life, ticket })
+}
+
 /// Whether a row is one that can be in these tables.
 pub fn check_row(
     tables: &ExtentTables,
@@ -249,6 +277,9 @@ pub fn check_row(
 ) -> Result<(), Damage> {
     if table == tables.extents && key == MARK_KEY {
         return decode_mark(row).map(drop);
+    }
+    if table == tables.extents && key == LOGGED_KEY {
+        return decode_logged(row).map(drop);
     }
     let mut fields = Fields(row);
     match place_of_key(key) {
@@ -303,6 +334,8 @@ mod tests {
         assert_eq!(place_of_key(MARK_KEY), None);
         let mark = encode_mark([7; 16], 9);
         assert_eq!(decode_mark(&mark), Ok(([7; 16], 9)));
+        let place = LogPlace { life: 2, ticket: 3 };
+        assert_eq!(decode_logged(&encode_logged(place)), Ok(place));
     }
 
     #[test]

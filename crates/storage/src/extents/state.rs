@@ -88,6 +88,11 @@ impl State {
         &self.maps
     }
 
+    /// The store's life.
+    pub fn life(&self) -> u64 {
+        self.log.end().life
+    }
+
     /// The last commit.
     pub fn last(&self) -> u64 {
         self.log.end().ticket

@@ -84,6 +84,42 @@ pub(super) enum Op {
     DeleteRange(KeyRange),
 }
 
+/// A row that a batch put, or deleted, for a log elsewhere.
+#[derive(Debug, Clone)]
+pub struct Logged {
+    /// The table.
+    pub table: TableId,
+    /// The row's key.
+    pub key: Vec<u8>,
+    /// Its value; `None`: it was deleted.
+    pub value: Option<Arc<[u8]>>,
+}
+
+impl Batch {
+    /// Its rows; ranges are left out.
+    pub(crate) fn rows(&self) -> Vec<Logged> {
+        let ops = self.ops.iter();
+        ops.filter_map(|(table, op)| Logged::of(*table, op))
+            .collect()
+    }
+}
+
+impl Logged {
+    /// `None`: a range of rows.
+    pub(super) fn of(table: TableId, op: &Op) -> Option<Logged> {
+        let (key, value) = match op {
+            Op::Put(key, value) => (key, Some(value.clone())),
+            Op::Delete(key) => (key, None),
+            Op::DeleteRange(_) => return None,
+        };
+        Some(Logged {
+            table,
+            key: key.to_vec(),
+            value,
+        })
+    }
+}
+
 /// Changes that happen together or not at all, in the order they were added.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {

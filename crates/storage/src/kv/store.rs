@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,8 +12,9 @@ use threads::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGu
 
 use base::limits::{KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX};
 
-use super::batch::{Batch, KeyRange, Op, TableId, Ticket};
+use super::batch::{Batch, KeyRange, Logged, Op, TableId, Ticket};
 use super::engine::{Engine, Snapshot};
+use super::key::Key;
 use super::options::{Commit, KvOptions};
 use super::overlay::{Layer, View};
 use super::scan::{FIRST_RUN, LARGEST_RUN, merge};
@@ -63,6 +65,30 @@ struct Overlay {
     flushing: Option<Arc<Layer>>,
     engine: Arc<Snapshot>,
     committed: u64,
+    /// Changes that are neither durable nor taken for a log elsewhere, with their tickets. `None`: there is
+    /// no such log.
+    unlogged: Option<VecDeque<(u64, Logged)>>,
+}
+
+/// What a batch added to the overlay.
+struct Added {
+    /// Bytes that were there.
+    before: usize,
+    bytes: usize,
+}
+
+impl Overlay {
+    fn apply(&mut self, placed: Vec<(usize, Op)>) -> Added {
+        let before = self.filling.bytes;
+        for (table, op) in placed {
+            self.filling.apply(table, op);
+        }
+        self.committed += 1;
+        Added {
+            before,
+            bytes: self.filling.bytes - before,
+        }
+    }
 }
 
 /// What the committer goes by.
@@ -97,6 +123,7 @@ impl Shared {
             flushing: None,
             engine: Arc::new(snapshot),
             committed: 0,
+            unlogged: None,
         };
         Shared {
             options,
@@ -201,7 +228,7 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn commit(&self, batch: Batch) -> Result<Ticket> {
+    pub(super) fn commit(&self, batch: Batch, is_logged: bool) -> Result<Ticket> {
         self.check()?;
         let mut placed = Vec::with_capacity(batch.ops.len());
         for (table, op) in batch.ops {
@@ -213,22 +240,67 @@ impl Shared {
             return Ok(self.committed());
         }
         let mut overlay = self.overlay_mut();
-        let before = overlay.filling.bytes;
-        for (table, op) in placed {
-            overlay.filling.apply(table, op);
+        if !is_logged && overlay.unlogged.is_some() {
+            let ids: Vec<TableId> = placed.iter().map(|(table, _)| self.id_of(*table)).collect();
+            let ticket = overlay.committed + 1;
+            for (id, (_, op)) in ids.into_iter().zip(&placed) {
+                let logged = Logged::of(id, op);
+                let logged = logged.ok_or_else(|| self.refuse("a range cannot be logged"))?;
+                overlay
+                    .unlogged
+                    .get_or_insert_default()
+                    .push_back((ticket, logged));
+            }
         }
-        overlay.committed += 1;
+        let added = overlay.apply(placed);
+        Ok(self.applied(overlay, added))
+    }
+
+    /// A batch was applied: says its ticket, and wakes the committer if it is due.
+    fn applied(&self, overlay: RwLockWriteGuard<'_, Overlay>, added: Added) -> Ticket {
         let ticket = Ticket(overlay.committed);
-        let added = overlay.filling.bytes - before;
+        let Added { before, bytes } = added;
         // Under the lock, so that a flush cannot subtract it first.
-        let total = self.overlay_bytes.fetch_add(added, Ordering::Relaxed) + added;
+        let total = self.overlay_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         drop(overlay);
-        let filled_up = self.is_filling_up(total) && !self.is_filling_up(total - added);
+        let filled_up = self.is_filling_up(total) && !self.is_filling_up(total - bytes);
         if before == 0 || filled_up {
             self.progress().dirty_since.get_or_insert_with(threads::now);
             self.wake.notify_one();
         }
-        Ok(ticket)
+        ticket
+    }
+
+    fn id_of(&self, position: usize) -> TableId {
+        let id = self.positions.iter().position(|of| *of == Some(position));
+        TableId(id.unwrap_or_default() as u8)
+    }
+
+    /// From now on changes are kept for a log.
+    pub(super) fn begin_log(&self) {
+        self.overlay_mut().unlogged.get_or_insert_default();
+    }
+
+    /// Takes the changes that are neither in the log nor durable here, in order. In the same step the row is
+    /// put that `mark` makes of them.
+    pub(super) fn take_unlogged(
+        &self,
+        mark: impl FnOnce(&[(u64, Logged)]) -> (TableId, Key, Vec<u8>),
+    ) -> Result<Vec<(u64, Logged)>> {
+        self.check()?;
+        let mut overlay = self.overlay_mut();
+        let durable = self.durable().0;
+        let taken = overlay.unlogged.as_mut().map(std::mem::take);
+        let mut taken = Vec::from(taken.unwrap_or_default());
+        taken.retain(|(ticket, _)| *ticket > durable);
+        if taken.is_empty() {
+            return Ok(taken);
+        }
+        let (table, key, value) = mark(&taken);
+        let placed = vec![(self.position(table)?, Op::Put(key, value.into()))];
+        let added = overlay.apply(placed);
+        self.applied(overlay, added);
+        Ok(taken)
     }
 
     pub(super) fn pace(&self) -> &Pace {
@@ -394,7 +466,7 @@ impl Shared {
         let begun = threads::now();
         let snapshot = engine.apply(&layer).map_err(|error| self.fail(error))?;
         self.pace().took(threads::now() - begun, layer.bytes as u64);
-        self.end_flush(snapshot);
+        self.end_flush(snapshot, last);
         self.overlay_bytes.fetch_sub(layer.bytes, Ordering::Relaxed);
         self.durable.store(last.0, Ordering::Release);
         self.flushes.fetch_add(1, Ordering::Relaxed);
@@ -415,8 +487,15 @@ impl Shared {
     }
 
     /// Shows the engine's new rows in place of the flushed layer, in one step for every reader.
-    fn end_flush(&self, snapshot: Snapshot) {
+    fn end_flush(&self, snapshot: Snapshot, last: Ticket) {
         let mut overlay = self.overlay_mut();
+        // What is durable here needs no log.
+        if let Some(unlogged) = &mut overlay.unlogged {
+            while unlogged
+                .pop_front_if(|(ticket, _)| *ticket <= last.0)
+                .is_some()
+            {}
+        }
         let layer = overlay.flushing.take();
         let old = std::mem::replace(&mut overlay.engine, Arc::new(snapshot));
         drop(overlay);

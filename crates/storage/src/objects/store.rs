@@ -7,6 +7,7 @@ use base::{ByteRange, Fid};
 use bytes::Bytes;
 
 use crate::error::Result;
+use crate::kv::{Batch, Kv};
 use crate::space::SpaceStat;
 
 /// One stripe of one file.
@@ -97,6 +98,16 @@ pub trait ObjectStore: fmt::Debug + Send + Sync {
     fn sync_all(&self) -> Result<()>;
     /// Makes everything done so far to one object durable.
     fn sync(&self, id: ObjectId) -> Result<()>;
+    /// Makes everything done so far durable, or all of these objects, and what was committed to `kv`. Then
+    /// `batch`, which is not durable before the others are, and has no ranges.
+    fn sync_with(&self, objects: Option<&[ObjectId]>, kv: &Kv, batch: Batch) -> Result<()> {
+        match objects {
+            Some(objects) => objects.iter().try_for_each(|id| self.sync(*id))?,
+            None => self.sync_all()?,
+        }
+        kv.commit(batch)?;
+        kv.wait_durable(kv.committed())
+    }
     /// These bytes are about to change: does what a change of them would wait for. It may come to
     /// nothing.
     fn foresee(&self, _changes: &[(ObjectId, ByteRange)]) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Making objects durable: commits of all that changed, one flush, then their rows.
 
+use std::collections::VecDeque;
 use std::sync::PoisonError;
 
 use super::ExtentObjects;
@@ -9,7 +10,11 @@ use crate::error::{Result, StorageError};
 use crate::extents::changed::{Building, Object};
 use crate::extents::commit::{Commit, Row};
 use crate::extents::log::BLOCK_BYTES;
+use crate::extents::rows::LogPlace;
+use crate::kv::Logged;
 use crate::objects::ObjectId;
+
+use super::records::row_list;
 
 /// Bytes of a commit, beyond which the next one begins.
 const COMMIT_BYTES_MAX: u64 = 2 << 20;
@@ -19,9 +24,17 @@ const LOG_PARTS: u64 = 4;
 /// Commits that wait for a flush.
 #[derive(Default)]
 struct Appended {
+    /// Rows to be put when it is done.
     rows: Vec<Row>,
-    /// The log has no room for this one.
-    left: Option<Commit>,
+    /// Commits for which the log has no room.
+    left: VecDeque<Next>,
+}
+
+/// A commit of objects, or of what was committed to the records.
+struct Next {
+    commit: Commit,
+    /// Its rows are put when it is durable; else they are there.
+    is_put_later: bool,
 }
 
 impl ExtentObjects {
@@ -35,17 +48,36 @@ impl ExtentObjects {
                 return state.device.check_running();
             }
         }
-        let mut left = None;
+        self.commit_all(Vec::new())
+    }
+
+    /// Makes everything done so far durable, and these rows of other tables with the last of it.
+    pub(super) fn make_all_durable(&self, rows: Vec<Logged>) -> Result<()> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.commit_all(row_list(rows))
+    }
+
+    fn commit_all(&self, last: Vec<Row>) -> Result<()> {
+        let (mut left, mut last) = (VecDeque::new(), last);
         loop {
-            let Some(appended) = self.append(left)? else {
+            let Some(appended) = self.append(left, &mut last)? else {
                 return Ok(());
             };
-            let had_room = appended.left.is_none();
+            let had_room = appended.left.is_empty();
             left = appended.left;
             let ticket = self.state().device.begin_sync()?;
             let synced = self.disk.sync();
             self.state().device.end_sync(ticket, synced)?;
-            let batch = self.records.put(appended.rows, self.geometry.id, ticket)?;
+            let life = self.state().device.life();
+            // The records have what these commits will hold, though the log does not yet.
+            let of_records = left.iter().filter(|next| !next.is_put_later).count();
+            let place = LogPlace {
+                life,
+                ticket: ticket + of_records as u64,
+            };
+            let batch = self
+                .records
+                .put(appended.rows, self.geometry.id, (ticket, place))?;
             self.state().changed.retain(|_, object| !object.forget());
             let is_due = !had_room || self.state().device.wants_checkpoint();
             if is_due {
@@ -61,50 +93,76 @@ impl ExtentObjects {
     }
 
     /// Appends commits of all that changed to the log. `None`: nothing is to be made durable.
-    fn append(&self, left: Option<Commit>) -> Result<Option<Appended>> {
+    fn append(&self, left: VecDeque<Next>, last: &mut Vec<Row>) -> Result<Option<Appended>> {
         let mut state = self.state();
         state.device.check_running()?;
         let log_bytes = self.geometry.log.blocks * BLOCK_BYTES;
         let bytes_max = COMMIT_BYTES_MAX.min(log_bytes / LOG_PARTS) as usize;
         let mut appended = Appended::default();
-        if let Some(commit) = left {
-            // The log was just emptied.
-            if let Some(commit) = self.append_one(&mut state, commit, &mut appended)? {
-                let bytes = commit.encode().len();
-                let reason = format!("a commit of {bytes} bytes is too large for its log");
-                return Err(StorageError::refused(self.records.name(), reason));
-            }
-        }
+        // The log was just emptied, if there are any.
+        let mut next = left;
+        let mut is_first = !next.is_empty();
         loop {
-            let commit = self.next_commit(&mut state, bytes_max);
-            let freed = commit.freed.iter();
-            let freed = freed.map(|extent| u64::from(extent.blocks)).sum();
-            if commit == Commit::default() {
-                break;
+            while let Some(one) = next.pop_front() {
+                if state.device.commit_if_fits(&one.commit)?.is_none() {
+                    if is_first {
+                        let bytes = one.commit.encode().len();
+                        let reason = format!("a commit of {bytes} bytes is too large for its log");
+                        return Err(StorageError::refused(self.records.name(), reason));
+                    }
+                    next.push_front(one);
+                    appended.left = next;
+                    return Ok(Some(appended));
+                }
+                is_first = false;
+                if one.is_put_later {
+                    appended.rows.extend(one.commit.rows);
+                }
             }
-            state.committed_frees(freed);
-            appended.left = self.append_one(&mut state, commit, &mut appended)?;
-            if appended.left.is_some() {
+            next = self.next_commits(&mut state, bytes_max)?;
+            if next.is_empty() && !last.is_empty() {
+                next.push_back(Next {
+                    commit: Commit {
+                        rows: std::mem::take(last),
+                        ..Commit::default()
+                    },
+                    is_put_later: true,
+                });
+            }
+            if next.is_empty() {
                 break;
             }
         }
         let is_durable = state.device.durable() == state.device.last();
-        let has_nothing = is_durable && appended.left.is_none() && appended.rows.is_empty();
-        Ok((!has_nothing).then_some(appended))
+        Ok((!is_durable).then_some(appended))
     }
 
-    /// Gives the commit back where the log has no room for it.
-    fn append_one(
-        &self,
-        state: &mut State,
-        commit: Commit,
-        appended: &mut Appended,
-    ) -> Result<Option<Commit>> {
-        if state.device.commit_if_fits(&commit)?.is_none() {
-            return Ok(Some(commit));
+    /// What is to be committed next: objects that changed; when there are none, what was committed to the
+    /// records meanwhile. So a record is never durable without the bytes that came before it.
+    fn next_commits(&self, state: &mut State, bytes_max: usize) -> Result<VecDeque<Next>> {
+        let commit = self.next_commit(state, bytes_max);
+        if commit != Commit::default() {
+            let freed = commit.freed.iter();
+            state.committed_frees(freed.map(|extent| u64::from(extent.blocks)).sum());
+            let next = Next {
+                commit,
+                is_put_later: true,
+            };
+            return Ok([next].into());
         }
-        appended.rows.extend(commit.rows);
-        Ok(None)
+        let place = LogPlace {
+            life: state.device.life(),
+            ticket: state.device.last() + 1,
+        };
+        let unlogged = self.records.unlogged(place, bytes_max)?.into_iter();
+        let unlogged = unlogged.map(|rows| Next {
+            commit: Commit {
+                rows,
+                ..Commit::default()
+            },
+            is_put_later: false,
+        });
+        Ok(unlogged.collect())
     }
 
     fn next_commit(&self, state: &mut State, bytes_max: usize) -> Commit {
