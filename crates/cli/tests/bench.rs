@@ -241,6 +241,41 @@ fn the_paper_on_ageing_is_redrawn() {
 }
 
 #[test]
+fn worn_trees_are_read_back_and_a_real_disk_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let ran = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        glint(dir.path(), &words)
+    };
+    let words = "bench aging --part git,churn --groups 2 --entries 2000 --commits 50 --json";
+    let document: Value = serde_json::from_str(ran(words).worked()).unwrap();
+    for section in document["sections"].as_array().unwrap() {
+        let rows = section["tables"][1]["rows"].as_array().unwrap();
+        let last = &rows[rows.len() - 1];
+        assert!(last[4]["number"].as_f64().unwrap() > 1.0, "{section}");
+    }
+    let on = "bench aging --part tables --groups 2 --tables 1 --on . --json";
+    let document: Value = serde_json::from_str(ran(on).worked()).unwrap();
+    let tables = document["sections"][0]["tables"].as_array().unwrap();
+    let mut rates = tables
+        .iter()
+        .filter(|table| table["title"] == "Rates by preallocation table");
+    let rates = &rates.next().unwrap()["rows"][0];
+    assert!(rates[1]["number"].as_f64().unwrap() > 0.0, "{document}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    fs::write(dir.path().join("kept"), "bytes").unwrap();
+    let refused = ran("bench aging --part tables --on kept --erase");
+    assert!(
+        refused
+            .err
+            .contains("neither a directory nor a block device")
+    );
+    assert_eq!(fs::read(dir.path().join("kept")).unwrap(), b"bytes");
+    let refused = ran("bench aging --part scale --on .");
+    assert!(refused.err.contains("leave --on out"), "{refused:?}");
+}
+
+#[test]
 fn an_interrupted_xfast_keeps_what_it_has_and_cleans_up() {
     if needs_root() {
         return;

@@ -2,6 +2,7 @@
 
 use super::paper::{Aged, Rates};
 use super::parameters::TARGETS_OF_UNIT;
+use super::wear::Worn;
 
 /// Below this part of its clean rate a table has "fallen dramatically".
 const DRAMATIC: f64 = 0.6;
@@ -147,6 +148,18 @@ pub fn stays_above(aged: &Aged, statement: &str, write: f64, read: f64) -> Claim
         both(worst),
         worst.write >= write && worst.read >= read,
     )
+}
+
+/// Reading a worn tree takes at most three times as long as reading its fresh copy.
+pub fn reads_back(worn: &[Worn]) -> Option<Claim> {
+    let last = worn.last()?;
+    let ratio = last.aged / last.fresh;
+    Some(claim(
+        "read back as it comes (ours)",
+        "at most 3 times a fresh copy",
+        format!("{ratio:.2} times"),
+        ratio <= 3.0,
+    ))
 }
 
 #[cfg(test)]

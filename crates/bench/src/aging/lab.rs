@@ -1,23 +1,32 @@
 //! The parts of `glint bench aging`: which plans each runs, and the section that comes of them.
 
+use std::path::PathBuf;
+
 use allocator::PreallocTable;
 
 use super::array::Array;
-use super::claims::{Claim, claims, stays_above};
+use super::claims::{Claim, claims, reads_back, stays_above};
+use super::device::{Device, Erase};
 use super::medium::Medium;
 use super::paper::{self, Aged, FILES, Plan};
 use super::parameters::{Knob, Parameters};
 use super::sections;
-use crate::error::Result;
+use super::wear::Wear;
+use crate::error::{BenchError, Result};
 use crate::interrupt::StopFlag;
 use crate::progress::{Event, Progress};
 use crate::report::Section;
+
+/// Groups of the target of part churn, at most.
+const CHURNED_GROUPS: u32 = 16;
 
 /// What the lab measures on.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Disk {
     /// The model, in virtual time.
     Model(Parameters),
+    /// A directory or a block device.
+    Real(PathBuf, Erase),
 }
 
 /// How much, and on what.
@@ -29,6 +38,10 @@ pub struct Lab {
     pub groups: u32,
     /// Sizes of preallocation tables, in MiB.
     pub tables_mib: Vec<u64>,
+    /// Entries of the tree of part git.
+    pub entries: u64,
+    /// Commits of it.
+    pub commits: u64,
     /// By how much the model's numbers are changed, in per cent.
     pub scale: u32,
     /// Of everything that is random.
@@ -41,7 +54,62 @@ impl Lab {
     fn parameters(&self) -> Parameters {
         match &self.disk {
             Disk::Model(parameters) => *parameters,
+            // Of the jobs' streams alone.
+            Disk::Real(..) => Parameters::default(),
         }
+    }
+
+    /// Parts that ask about the model have no meaning on a real disk.
+    fn needs_model(&self, part: &str) -> Result<()> {
+        match self.disk {
+            Disk::Model(_) => Ok(()),
+            Disk::Real(..) => Err(BenchError::Invalid(format!(
+                "part {part} is for the model disk; leave --on out, or name other parts"
+            ))),
+        }
+    }
+
+    /// A source tree, one commit after the other.
+    pub fn git(&self, progress: &mut Progress) -> Result<Section> {
+        let wear = Wear::Git {
+            entries: self.entries,
+            commits: self.commits,
+        };
+        let title = format!(
+            "a source tree of {} entries, {} commits checked out one after the other",
+            self.entries, self.commits
+        );
+        self.wear("git", title, wear, progress)
+    }
+
+    /// Files made and removed on a full target.
+    pub fn churn(&self, progress: &mut Progress) -> Result<Section> {
+        let groups = CHURNED_GROUPS.min(self.groups);
+        let wear = Wear::Churn { groups };
+        let title = format!(
+            "{groups} groups that stay 90 % full of small files, half of them written anew"
+        );
+        self.wear("churn", title, wear, progress)
+    }
+
+    fn wear(
+        &self,
+        name: &str,
+        title: String,
+        wear: Wear,
+        progress: &mut Progress,
+    ) -> Result<Section> {
+        self.needs_model(name)?;
+        let parameters = self.parameters();
+        let worn = wear.run(parameters, self.seed, &self.stop, &mut |done, of| {
+            progress(Event::Line(format!("{name}: {done} of {of} steps")));
+        })?;
+        let claims: Vec<Claim> = reads_back(&worn).into_iter().collect();
+        let notes = [
+            "512 files are asked for at once and read in the order of their places; or one after the other.",
+            "Sizes are a kernel source tree's. Times are the disk's alone, without programs and network.",
+        ];
+        Ok(sections::wear(name, title, &worn, &claims, &notes))
     }
 
     fn run(&self, plan: &Plan, progress: &mut Progress) -> Result<Aged> {
@@ -51,6 +119,7 @@ impl Lab {
         };
         let mut medium: Box<dyn Medium> = match &self.disk {
             Disk::Model(_) => Box::new(Array::new(plan.parameters)),
+            Disk::Real(path, erase) => Box::new(Device::open(path, plan.groups, *erase)?),
         };
         let aged = plan.run(medium.as_mut(), &self.stop, &mut |done| {
             progress(Event::Live(format!("{}: {done} of {FILES}", plan.name)));
@@ -153,6 +222,7 @@ impl Lab {
 
     /// The conclusions with each number of the model larger and smaller.
     pub fn scale(&self, progress: &mut Progress) -> Result<Section> {
+        self.needs_model("scale")?;
         let usual = self.parameters();
         let times = f64::from(self.scale) / 100.0;
         let mut rows = vec![("as it is".to_owned(), self.conclusions(usual, progress)?)];

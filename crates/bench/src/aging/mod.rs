@@ -1,8 +1,8 @@
-//! The ageing lab: how placement by the object store's allocator ages. `glint bench aging` runs it on a model
-//! disk in virtual time.
+//! The ageing lab: how placement by the object store's allocator ages. `glint bench aging` runs it.
 
 mod array;
 mod claims;
+mod device;
 mod drive;
 mod jobs;
 mod lab;
@@ -11,5 +11,8 @@ mod paper;
 pub mod parameters;
 mod sections;
 mod target;
+mod trees;
+mod wear;
 
+pub use device::Erase;
 pub use lab::{Disk, Lab};

@@ -3,6 +3,7 @@
 use super::claims::Claim;
 use super::paper::{Aged, Map, Rates};
 use super::parameters::TARGETS_OF_UNIT;
+use super::wear::Worn;
 use crate::report::{Axis, Bitmap, Cell, Figure, Point, Section, Series, Table};
 
 /// Rows of a picture: groups.
@@ -274,6 +275,61 @@ pub fn question(
         figure("write", |rates| rates.write),
         figure("read", |rates| rates.read),
     ]);
+    section.notes = notes.iter().map(|note| (*note).to_owned()).collect();
+    section
+}
+
+/// A tree that was worn, read against its fresh copy.
+pub fn wear(name: &str, title: String, worn: &[Worn], claims: &[Claim], notes: &[&str]) -> Section {
+    let mut section = section(name, title);
+    section.tables.push(claims_table("What must hold", claims));
+    let head = [
+        "steps",
+        "files written, % of all",
+        "read s",
+        "copy s",
+        "ratio",
+        "singly s",
+        "copy s ",
+        "ratio ",
+    ];
+    let mut table = Table::new("Reading all files in the order of a walk", head);
+    for worn in worn {
+        let numbers = [
+            worn.rewritten * 100.0,
+            worn.aged,
+            worn.fresh,
+            worn.aged / worn.fresh,
+            worn.aged_singly,
+            worn.fresh_singly,
+            worn.aged_singly / worn.fresh_singly,
+        ];
+        let numbers = numbers.into_iter().map(Cell::Number);
+        let steps = Cell::Count(worn.steps);
+        table
+            .rows
+            .push([steps].into_iter().chain(numbers).collect());
+    }
+    section.tables.push(table);
+    let ratio = |name: &str, of: fn(&Worn) -> f64| Series {
+        name: name.to_owned(),
+        points: worn
+            .iter()
+            .map(|worn| point(worn.steps as f64, of(worn)))
+            .collect(),
+    };
+    section.figures.push(Figure {
+        name: format!("aging-{name}"),
+        title: format!("{name}: reading all, against a fresh copy"),
+        x: Axis::linear("steps", ""),
+        y: Axis::linear("times as long", ""),
+        series: vec![
+            ratio("512 files at once", |worn| worn.aged / worn.fresh),
+            ratio("one after the other", |worn| {
+                worn.aged_singly / worn.fresh_singly
+            }),
+        ],
+    });
     section.notes = notes.iter().map(|note| (*note).to_owned()).collect();
     section
 }

@@ -127,6 +127,20 @@ impl Target {
         Ok(placed)
     }
 
+    /// The next small files, of so many blocks in all, come together.
+    pub fn prepare_small(&mut self, blocks: u64) -> Result<()> {
+        let blocks = blocks.min(u64::from(GROUP_BLOCKS)) as u32;
+        self.allocator.prepare_small(blocks).map_err(refused)
+    }
+
+    /// A new file of known length, written at once.
+    pub fn write_whole(&mut self, blocks: u64) -> Result<FileId> {
+        let id = self.create();
+        self.append(id, blocks, Some(blocks))?;
+        self.close(id);
+        Ok(id)
+    }
+
     /// The writer closes it: what is reserved for it is free again.
     pub fn close(&mut self, id: FileId) {
         self.allocator.release(Owner(u128::from(id.0)));

@@ -13,6 +13,7 @@ use crate::interrupt::StopFlag;
 use crate::progress::{Event, Progress};
 
 pub use shape::KERNEL_ENTRIES;
+pub(crate) use shape::{Sizes, directory_sizes};
 pub use source_tree::{ABSENT_WORD, SourceTree, TreeCount};
 
 impl SourceTree {

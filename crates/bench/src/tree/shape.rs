@@ -116,6 +116,19 @@ pub(super) fn generate(seed: u64, entries: u64, top: &str) -> Vec<Entry> {
     list
 }
 
+/// Bytes of the files of each directory of such a tree, in the order of a walk.
+pub(crate) fn directory_sizes(seed: u64, entries: u64) -> Vec<Vec<u64>> {
+    let mut directories = Vec::new();
+    for entry in generate(seed, entries, "top") {
+        match (entry, directories.last_mut()) {
+            (Entry::Directory { .. }, _) => directories.push(Vec::new()),
+            (Entry::File { bytes, .. }, Some(last)) => last.push(bytes),
+            _ => {}
+        }
+    }
+    directories
+}
+
 /// The directories, level by level; the first is the top.
 fn skeleton(rng: &mut SeededRng, directories: u64, top: &str) -> Vec<Directory> {
     let mut tree = vec![Directory {
@@ -236,14 +249,16 @@ fn file_name(rng: &mut SeededRng, number: u64) -> String {
 
 /// File sizes whose distribution is right for any number of files: the ranks are spread evenly
 /// (multiples of the golden ratio), not drawn.
-struct Sizes(u64);
+pub(crate) struct Sizes(u64);
 
 impl Sizes {
-    fn new(rng: &mut SeededRng) -> Sizes {
+    /// From a random rank on.
+    pub(crate) fn new(rng: &mut SeededRng) -> Sizes {
         Sizes(rng.next_u64())
     }
 
-    fn next(&mut self) -> u64 {
+    /// Bytes of the next file.
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         at_rank(&FILE_BYTES, self.0 >> 32)
     }
