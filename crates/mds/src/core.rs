@@ -240,13 +240,17 @@ impl Mds {
         out: &mut Vec<Output>,
     ) {
         self.set_time(now, wall);
-        let full = self.parked.len() >= PARKED_MAX;
         if !self.clients.contains_key(&call.client) {
             return reply(out, call, Err(FsError::Stale));
         }
-        let Some(request) = self.wait_for_recovery(call, request, out) else {
-            return;
-        };
+        if let Some(request) = self.wait_for_recovery(call, request, out) {
+            self.admit(call, request, out);
+        }
+    }
+
+    /// A request that does not wait for the end of the window.
+    pub(crate) fn admit(&mut self, call: Call, request: Request, out: &mut Vec<Output>) {
+        let full = self.parked.len() >= PARKED_MAX;
         let Some(request) = self.wait_to_be_known(call, request, out) else {
             return;
         };

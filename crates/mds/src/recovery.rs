@@ -130,6 +130,11 @@ impl Recovery {
         self.window.wait((call, request)).map_err(refused)
     }
 
+    /// The requests that wait for the end of the window, oldest first.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &(Call, Request)> {
+        self.window.waiting()
+    }
+
     /// Takes out the requests that need not wait for the end.
     pub(crate) fn take_waiting(
         &mut self,

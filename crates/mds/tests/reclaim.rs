@@ -194,6 +194,48 @@ fn sets_of_the_boot_before_count_under_claimed_leases_and_come_first() {
 }
 
 #[test]
+fn a_set_that_removes_a_directory_does_not_overtake_the_one_that_empties_it() {
+    for is_claimed_first in [false, true] {
+        let mut held = Held::new();
+        let (holder, dir) = (held.holder, held.dir);
+        let sub = held.world.mkdir(holder, dir, "sub");
+        let inside = held.world.touch(holder, sub, "x");
+        held.world.flush();
+        give_all_back(&mut held.world, holder);
+        let leases: Vec<LockHandle> = held
+            .world
+            .leased(holder, &[dir, sub])
+            .iter()
+            .map(|leased| leased.lease)
+            .collect();
+        let frame = [
+            held.set(sub, leases[1], vec![remove(0, "x", inside)]),
+            held.set(dir, leases[0], vec![remove(0, "sub", sub)]),
+        ];
+        held.world.crash_awaiting();
+        if is_claimed_first {
+            held.claim(holder).expect("its own").expect("free");
+        }
+        let tags = [0, 1].map(|index| {
+            let request = frame[usize::from(index)].clone();
+            held.world.send_in(holder, 7, Xid(1000), index, request)
+        });
+        if !is_claimed_first {
+            held.claim(holder).expect("its own").expect("free");
+        }
+        assert!(tags.iter().all(|tag| held.world.poll(*tag).is_none()));
+        held.dir = sub;
+        held.claim(holder).expect("its own").expect("free");
+        for tag in tags {
+            let answer = held.world.poll(tag).expect("it waits for nobody");
+            assert!(matches!(answer.0, Ok(Reply::Updated { .. })), "{answer:?}");
+        }
+        held.ready();
+        held.world.check();
+    }
+}
+
+#[test]
 fn a_set_under_a_claimed_lease_is_done_while_nobody_is_served() {
     let mut held = Held::new();
     let (holder, dir, old) = (held.holder, held.dir, held.lease);

@@ -125,6 +125,11 @@ impl<W> Window<W> {
         Some((missing, std::mem::take(&mut self.waiting)))
     }
 
+    /// The requests that wait, oldest first.
+    pub fn waiting(&self) -> impl Iterator<Item = &W> {
+        self.waiting.iter()
+    }
+
     /// Takes out those that need not wait for the end, oldest first.
     pub fn extract(&mut self, is_served: impl FnMut(&W) -> bool) -> Vec<W> {
         let all = std::mem::take(&mut self.waiting);

@@ -1,10 +1,12 @@
-//! Files that were made here and that the MDT does not know yet (ADR 19). They are in the order in which they
-//! were made, so a directory comes before what is in it.
+//! What the MDT does not know yet (ADR 19): files that were made here, and changes of files that it knows.
+//! Files are in the order in which they were made, so a directory comes before what is in it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use base::limits::UPDATE_DIRS_MAX;
 use base::{Fid, Name, Tick, Timestamp};
+
+use crate::cache::edits::{Amendment, Edits, Removal};
 
 /// A file with more names is made known first.
 const NAMES_MAX: usize = 64;
@@ -86,9 +88,49 @@ pub(crate) struct Births {
     in_dir: HashMap<Fid, BTreeSet<u64>>,
     /// Directories that have lost a name of which the MDT does not know.
     dated: BTreeMap<Fid, Dated>,
+    /// Changes of files that the MDT knows. Their numbers are in one order with those of files.
+    edits: Edits,
     last: u64,
     /// When the newest was made.
     newest_since: Tick,
+}
+
+/// Changes of files that the MDT knows.
+impl Births {
+    /// All of them.
+    pub fn edits(&self) -> &Edits {
+        &self.edits
+    }
+
+    /// The same, to be sent and ended.
+    pub fn edits_mut(&mut self) -> &mut Edits {
+        &mut self.edits
+    }
+
+    /// A name went.
+    pub fn remove(&mut self, removal: Removal, since: Tick) {
+        self.last += 1;
+        self.newest_since = since;
+        self.edits.remove(self.last, removal, since);
+    }
+
+    /// Attributes changed.
+    pub fn amend(&mut self, amendment: Amendment, since: Tick) {
+        self.last += 1;
+        self.newest_since = since;
+        self.edits.amend(self.last, amendment, since);
+    }
+
+    /// Names of the directory changed here.
+    pub fn are_names_of(&self, dir: Fid) -> bool {
+        let are_new = self.in_dir.contains_key(&dir) || self.dated.contains_key(&dir);
+        are_new || self.edits.are_names_of(dir)
+    }
+
+    /// All directories whose write leases are needed to report what there is.
+    pub fn leases(&self) -> BTreeSet<Fid> {
+        self.dirs().into_iter().chain(self.edits.leases()).collect()
+    }
 }
 
 impl Births {
@@ -220,12 +262,13 @@ impl Births {
 
     /// What the MDT says of `fid`, or of what is in it, would not be all.
     pub fn concern(&self, fid: Fid) -> bool {
-        self.is_unborn(fid) || self.are_in(fid)
+        self.is_unborn(fid) || self.are_in(fid) || self.edits.concern(fid)
     }
 
     /// There is something in `dir` that the MDT does not know, or there was.
     pub fn are_in(&self, dir: Fid) -> bool {
-        self.in_dir.contains_key(&dir) || self.dated.contains_key(&dir)
+        let is_changed = self.dated.contains_key(&dir) || self.edits.are_under(dir);
+        is_changed || self.in_dir.contains_key(&dir)
     }
 
     /// What that is, in the order in which it was made.
@@ -262,14 +305,14 @@ impl Births {
         names.join("/")
     }
 
-    /// How many there are.
+    /// How many there are, changes of known files included.
     pub fn len(&self) -> usize {
-        self.order.len()
+        self.order.len() + self.edits.len()
     }
 
     /// Nothing is to be reported.
     pub fn is_empty(&self) -> bool {
-        self.order.is_empty() && self.dated.is_empty()
+        self.len() == 0 && self.dated.is_empty()
     }
 
     /// No time of a directory is to be reported any more. The directories of which there was one.
@@ -284,19 +327,22 @@ impl Births {
 
     /// All up to that number were told, or given up.
     pub fn are_reported_until(&self, number: u64) -> bool {
-        let first = self.order.keys().next();
-        let mut dated = self.dated.values();
-        first.is_none_or(|first| *first > number) && dated.all(|dated| dated.number > number)
+        let made = self.order.keys().next().copied();
+        let changed = self.edits.first().map(|(first, _)| first);
+        let dated = self.dated.values().map(|dated| dated.number);
+        let mut all = made.into_iter().chain(changed).chain(dated);
+        all.all(|first| first > number)
     }
 
     /// When the oldest was made.
     pub fn oldest(&self) -> Option<Tick> {
-        let first = self.order.values().next();
-        let first = first.and_then(|fid| self.get(*fid));
+        let made = self.order.values().next();
+        let made = made.and_then(|fid| self.get(*fid));
+        let changed = self.edits.first().map(|(_, since)| since);
         let dated = self.dated.values().map(|dated| dated.since);
-        first
-            .map(|birth| birth.since)
+        made.map(|birth| birth.since)
             .into_iter()
+            .chain(changed)
             .chain(dated)
             .min()
     }
@@ -310,54 +356,92 @@ impl Births {
         }
     }
 
-    /// About `max` that nobody has heard of, which are on their way from now on. Each comes after the
+    /// About `max` that nobody has heard of, which are on their way from now on. Each file comes after the
     /// directories above it. As long as somebody wishes for single files, the others wait.
-    pub fn send(&mut self, wishes: &[Wish], max: usize) -> Vec<Fid> {
+    pub fn send(&mut self, wishes: &[Wish], max: usize) -> Sending {
         let is_single = |wish: &&Wish| matches!(wish, Wish::Of(_));
         let mut sending = Sending::default();
         for wish in wishes.iter().filter(is_single) {
             self.choose(*wish, max, &mut sending);
         }
-        if sending.chosen.is_empty() {
+        if sending.len() == 0 {
             for wish in wishes {
                 self.choose(*wish, max, &mut sending);
             }
         }
-        for fid in &sending.chosen {
+        for fid in &sending.births {
             self.set_standing(*fid, Standing::OnItsWay);
         }
-        sending.chosen
+        for number in &sending.edits {
+            self.edits.send(*number);
+        }
+        sending
     }
 
     fn choose(&self, wish: Wish, max: usize, sending: &mut Sending) {
-        let is_due = |number: u64, fid: Fid| match wish {
-            Wish::Of(_) => true,
-            Wish::Until(last) => number <= last,
-            Wish::MadeBy(then) => self.get(fid).is_some_and(|birth| birth.since <= then),
-        };
         if let Wish::Of(fid) = wish {
             self.choose_with_directories(fid, sending);
             for inside in self.in_directory(fid) {
-                if sending.chosen.len() >= max {
+                if sending.len() >= max {
                     return;
                 }
                 self.choose_with_directories(inside, sending);
             }
+            for number in self.edits.of(fid) {
+                if sending.len() >= max {
+                    return;
+                }
+                self.choose_edit(number, sending);
+            }
             return;
         }
+        let is_due = |number: u64, since: Tick| match wish {
+            Wish::Of(_) => true,
+            Wish::Until(last) => number <= last,
+            Wish::MadeBy(then) => since <= then,
+        };
+        let mut edits = self.edits.all().peekable();
+        let is_edit_due = |(number, since): &(u64, Tick)| is_due(*number, *since);
         for (number, fid) in &self.order {
-            if sending.chosen.len() >= max || !is_due(*number, *fid) {
+            let is_older = |edit: &(u64, Tick)| edit.0 < *number && is_edit_due(edit);
+            while let Some((number, _)) = edits.next_if(is_older) {
+                if sending.len() >= max {
+                    return;
+                }
+                self.choose_edit(number, sending);
+            }
+            let since = self.get(*fid).map_or(Tick(0), |birth| birth.since);
+            if sending.len() >= max {
                 return;
+            }
+            if !is_due(*number, since) {
+                break;
             }
             self.choose_with_directories(*fid, sending);
         }
+        for (number, _) in edits.take_while(is_edit_due) {
+            if sending.len() >= max {
+                return;
+            }
+            self.choose_edit(number, sending);
+        }
     }
 
-    /// The file, after all above it that are not known.
+    /// The change, after what it needs: a directory goes after what was in it.
+    fn choose_edit(&self, number: u64, sending: &mut Sending) {
+        for number in self.edits.with_inside(number) {
+            if !self.edits.is_sent(number) && sending.seen_edits.insert(number) {
+                sending.edits.push(number);
+            }
+        }
+    }
+
+    /// The file, after all above it that are not known, and with the names that it takes from others.
     fn choose_with_directories(&self, fid: Fid, sending: &mut Sending) {
         let links = self.get(fid).map_or(&[][..], |birth| &birth.links);
-        for (dir, _) in links {
+        for (dir, name) in links {
             self.choose_chain(*dir, sending);
+            self.choose_replaced((*dir, name), sending);
         }
         self.choose_chain(fid, sending);
     }
@@ -368,10 +452,17 @@ impl Births {
             && birth.standing == Standing::Unreported
             && sending.seen.insert(at)
         {
+            self.choose_replaced((birth.dir, &birth.name), sending);
             chain.push(at);
             at = birth.dir;
         }
-        sending.chosen.extend(chain.into_iter().rev());
+        sending.births.extend(chain.into_iter().rev());
+    }
+
+    fn choose_replaced(&self, (dir, name): (Fid, &Name), sending: &mut Sending) {
+        if let Some(number) = self.edits.removal_of(dir, name) {
+            self.choose_edit(number, sending);
+        }
     }
 
     fn set_standing(&mut self, fid: Fid, standing: Standing) {
@@ -387,10 +478,20 @@ impl Births {
 }
 
 /// What a message is to have.
-#[derive(Default)]
-struct Sending {
-    chosen: Vec<Fid>,
+#[derive(Debug, Default)]
+pub(crate) struct Sending {
+    /// New files.
+    pub births: Vec<Fid>,
+    /// Changes of files that the MDT knows, by number.
+    pub edits: Vec<u64>,
     seen: HashSet<Fid>,
+    seen_edits: HashSet<u64>,
+}
+
+impl Sending {
+    fn len(&self) -> usize {
+        self.births.len() + self.edits.len()
+    }
 }
 
 #[cfg(test)]
@@ -410,11 +511,11 @@ mod tests {
         let mut births = Births::default();
         births.add(Fid(9), birth(DIR, "d", 1));
         births.add(Fid(8), birth(Fid(9), "f", 2));
-        assert_eq!(births.send(ALL, 1), [Fid(9)]);
-        assert_eq!(births.send(ALL, 9), [Fid(8)]);
-        assert_eq!(births.send(ALL, 9), []);
+        assert_eq!(births.send(ALL, 1).births, [Fid(9)]);
+        assert_eq!(births.send(ALL, 9).births, [Fid(8)]);
+        assert_eq!(births.send(ALL, 9).births, []);
         births.send_again(Fid(8));
-        assert_eq!(births.send(ALL, 9), [Fid(8)]);
+        assert_eq!(births.send(ALL, 9).births, [Fid(8)]);
         let last = births.newest();
         births.end(Fid(9));
         assert!(!births.are_reported_until(last) && births.oldest() == Some(Tick(2)));
@@ -441,7 +542,7 @@ mod tests {
     fn a_file_goes_with_all_above_it_and_nothing_beside_it() {
         let mut births = tree();
         assert_eq!(
-            births.send(&[Wish::Of(Fid(14))], 9),
+            births.send(&[Wish::Of(Fid(14))], 9).births,
             [Fid(10), Fid(12), Fid(14)]
         );
         for fid in [10, 12, 14] {
@@ -453,13 +554,13 @@ mod tests {
     #[test]
     fn a_directory_goes_with_what_is_in_it_and_not_with_what_is_below_that() {
         let mut births = tree();
-        assert_eq!(births.send(&[Wish::Of(DIR)], 9), [Fid(10), Fid(11)]);
+        assert_eq!(births.send(&[Wish::Of(DIR)], 9).births, [Fid(10), Fid(11)]);
         for fid in [10, 11] {
             births.end(Fid(fid));
         }
         assert!(births.have_no(Wish::Of(DIR)) && births.have_no(Wish::Of(Fid(11))));
         assert_eq!(
-            births.send(&[Wish::Of(Fid(12))], 9),
+            births.send(&[Wish::Of(Fid(12))], 9).births,
             [Fid(12), Fid(13), Fid(14)]
         );
     }
@@ -471,10 +572,13 @@ mod tests {
         births.add(Fid(15), birth(DIR, "newer", 15));
         births.rename(Fid(13), (Fid(12), &name("a")), (Fid(15), name("c")));
         assert_eq!(births.in_directory(Fid(12)), [Fid(14)]);
-        assert_eq!(births.send(&[Wish::Of(Fid(13))], 9), [Fid(15), Fid(13)]);
+        assert_eq!(
+            births.send(&[Wish::Of(Fid(13))], 9).births,
+            [Fid(15), Fid(13)]
+        );
         // A directory that is older than the one above it.
         births.rename(Fid(12), (Fid(10), &name("inner")), (Fid(11), name("d")));
-        let sent = births.send(ALL, 9);
+        let sent = births.send(ALL, 9).births;
         assert_eq!(sent, [Fid(10), Fid(11), Fid(12), Fid(14)]);
         assert!(births.is_inside(Fid(12), Fid(11)) && !births.is_inside(Fid(11), Fid(12)));
         assert!(births.is_inside(Fid(12), Fid(12)) && !births.is_inside(DIR, DIR));
@@ -489,7 +593,7 @@ mod tests {
         assert!(births.may_link(Fid(13), Fid(11)) && !births.may_link(Fid(13), DIR));
         assert_eq!(births.in_directory(Fid(11)), [Fid(13)]);
         births.unlink(Fid(13), (Fid(12), &name("a")));
-        let sent = births.send(&[Wish::Of(Fid(11))], 9);
+        let sent = births.send(&[Wish::Of(Fid(11))], 9).births;
         assert_eq!(sent, [Fid(11), Fid(10), Fid(12), Fid(13)]);
         let names = births.get(Fid(13)).map(|birth| birth.names().count());
         assert_eq!(names, Some(2));
@@ -503,10 +607,35 @@ mod tests {
     fn single_files_go_before_what_is_old() {
         let mut births = tree();
         let wishes = [Wish::MadeBy(Tick(13)), Wish::Of(Fid(11))];
-        assert_eq!(births.send(&wishes, 9), [Fid(11)]);
-        assert_eq!(births.send(&wishes, 9), [Fid(10), Fid(12), Fid(13)]);
+        assert_eq!(births.send(&wishes, 9).births, [Fid(11)]);
+        assert_eq!(births.send(&wishes, 9).births, [Fid(10), Fid(12), Fid(13)]);
         assert!(births.have_no(Wish::MadeBy(Tick(9))));
         assert!(!births.have_no(Wish::MadeBy(Tick(10))));
+    }
+
+    #[test]
+    fn a_file_goes_with_the_name_that_it_takes_and_what_was_in_that() {
+        let mut births = Births::default();
+        let removal = |dir, text: &str, fid| Removal {
+            dir,
+            name: Name::new(text.as_bytes()).expect("good"),
+            fid: Fid(fid),
+            cookie: 1,
+            ctime: base::Timestamp::default(),
+        };
+        births.remove(removal(Fid(20), "in", 21), Tick(1));
+        births.remove(removal(DIR, "d", 20), Tick(2));
+        births.remove(removal(DIR, "other", 22), Tick(3));
+        births.add(Fid(30), birth(DIR, "d", 4));
+        let sending = births.send(&[Wish::Of(Fid(30))], 9);
+        assert_eq!((sending.births, sending.edits), (vec![Fid(30)], vec![1, 2]));
+        assert!(!births.have_no(Wish::MadeBy(Tick(1))) && births.are_names_of(DIR));
+        births.edits_mut().end(1);
+        births.edits_mut().end(2);
+        births.end(Fid(30));
+        assert_eq!(births.oldest(), Some(Tick(3)));
+        assert_eq!(births.send(ALL, 9).edits, [3]);
+        assert_eq!(births.len(), 1);
     }
 
     #[test]
@@ -548,7 +677,7 @@ mod tests {
             births.end(Fid(fid));
         }
         assert!(births.are_in(DIR) && !births.is_empty());
-        assert_eq!(births.send(ALL, 9), []);
+        assert_eq!(births.send(ALL, 9).births, []);
         assert_eq!(births.due_dates(ALL), [DIR, Fid(10)]);
         assert_eq!(births.due_dates(&[Wish::Of(DIR)]), [DIR]);
         assert_eq!(births.due_dates(&[Wish::MadeBy(Tick(13))]), []);

@@ -151,13 +151,28 @@ impl CachedAttr {
     pub fn born(&mut self, version: u64, at: Timestamp) {
         if let Some(attr) = &mut self.attr {
             attr.version = version;
+            // Times of the clock. One that a program has set stays.
+            let (is_written, is_read) = (attr.mtime == attr.mtime_set, attr.atime == attr.ctime);
             for time in [&mut attr.mtime_set, &mut attr.ctime, &mut attr.btime] {
                 *time = (*time).min(at);
             }
+            attr.mtime = if is_written {
+                attr.mtime_set
+            } else {
+                attr.mtime
+            };
+            attr.atime = if is_read { attr.ctime } else { attr.atime };
         }
     }
 
-    /// It has lost its last name here, and nobody else knew it.
+    /// The MDT has made a change of that number, and they were changed here since.
+    pub fn is_version(&mut self, version: u64) {
+        if let Some(attr) = &mut self.attr {
+            attr.version = version;
+        }
+    }
+
+    /// It has lost its last name here.
     pub fn removed_here(&mut self) {
         if let Some(attr) = &mut self.attr {
             attr.nlink = 0;

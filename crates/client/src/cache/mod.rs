@@ -10,6 +10,7 @@ pub(crate) mod bits;
 pub(crate) mod cached_attr;
 pub(crate) mod directory;
 pub(crate) mod durability;
+pub(crate) mod edits;
 pub(crate) mod ending;
 pub(crate) mod extents;
 pub(crate) mod fetches;

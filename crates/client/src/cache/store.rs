@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use base::{Fid, Name, TargetIndex, Timestamp};
+use base::{Fid, FsError, Name, TargetIndex, Timestamp};
 use dlm::Bits;
 use wire::Attr;
 
@@ -458,6 +458,13 @@ impl Cache {
             true => None,
             false => inode.attrs.known().cloned(),
         }
+    }
+
+    /// The write error of one file, if it was not reported yet. It counts as reported hereby.
+    pub fn take_write_error(&mut self, fid: Fid) -> Option<FsError> {
+        let of_idle = self.write_errors.files.remove(&fid);
+        let file = self.file_known(fid);
+        file.and_then(|file| file.errors.report()).or(of_idle)
     }
 
     /// The files with write errors that were not reported yet. They count as reported hereby.

@@ -151,7 +151,10 @@ impl Client {
         if let Some(size) = size {
             self.truncate(fid, size).await?;
         }
-        if !is_size_alone && !self.set_here(fid, &change).await {
+        if !is_size_alone
+            && !self.set_here(fid, &change).await
+            && !self.set_known_here(fid, &change).await
+        {
             if change.mtime.is_some() {
                 change.ctime = self.when_written(fid).await?;
             }

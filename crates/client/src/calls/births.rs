@@ -88,8 +88,13 @@ impl Client {
 
     /// The place of a new name in the list of its directory.
     pub(crate) fn cookie_for(&self, state: &State, (dir, name): (Fid, &Name)) -> Option<u64> {
-        let (first, last) = hash::bucket(self.0.fids.hasher()?.hash(name));
+        // A file that takes the place of another is where that was.
         let directory = state.cache.directory_of(dir)?;
+        let place = state.births.edits().place_of(dir, name);
+        if let Some(place) = place.filter(|place| directory.at(*place).is_none()) {
+            return Some(place);
+        }
+        let (first, last) = hash::bucket(self.0.fids.hasher()?.hash(name));
         (first..=last).find(|cookie| directory.at(*cookie).is_none())
     }
 
@@ -136,7 +141,7 @@ pub(crate) fn may_lose_name(state: &State, fid: Fid) -> bool {
 }
 
 /// The directory has no names, and all are known.
-fn is_empty(state: &State, dir: Fid) -> bool {
+pub(super) fn is_empty(state: &State, dir: Fid) -> bool {
     let directory = state.cache.directory_of(dir);
     directory.is_some_and(|dir| dir.is_complete() && dir.names().next().is_none())
 }

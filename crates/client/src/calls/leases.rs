@@ -1,4 +1,5 @@
-//! Write leases are asked for by the first change of a directory's names (docs/locks.md, section 11).
+//! Write leases are asked for by the first change of a directory's names, or of the files in it
+//! (docs/locks.md, section 11).
 
 use base::Fid;
 use base::limits::PAGE_ENTRIES_MAX;
@@ -18,17 +19,26 @@ use crate::session::state::State;
 /// Pages of a list that are fetched behind a lease. Names of longer directories are changed at the MDT.
 const PAGES_MAX: usize = 16;
 
+/// What is fetched with a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fetched {
+    /// The list of names and the directory's attributes, as far as they are not here: names are to change.
+    List,
+    /// The lease alone: attributes are to change.
+    Nothing,
+}
+
 impl Client {
-    /// The names of `dir` are about to be changed. Asks for its write lease, if that may be had. True: it may
-    /// be here now.
-    pub(crate) async fn wish_write_lease(&self, dir: Fid) -> bool {
+    /// Something that the write lease of `dir` covers is about to be changed. Asks for that lease, if it may
+    /// be had. True: it may be here now.
+    pub(crate) async fn wish_write_lease(&self, dir: Fid, fetched: Fetched) -> bool {
         if self.0.params.wbc() == 0 {
             return false;
         }
         let wish = {
             let mut state = self.lock();
             let now = self.0.clock.tick();
-            let is_of_no_use = !state.locks.is_settled() || may_change(&state, dir).is_some();
+            let is_of_no_use = !state.locks.is_settled() || has_lease(&state, dir, fetched);
             match is_of_no_use {
                 true => Wish::No,
                 false => state.lease_wishes.begin(dir, now),
@@ -41,7 +51,7 @@ impl Client {
                 true
             }
             Wish::Ask => {
-                let is_had = self.take_write_lease(dir).await;
+                let is_had = self.take_write_lease(dir, fetched).await;
                 let now = self.0.clock.tick();
                 self.lock().lease_wishes.end(dir, now, is_had);
                 is_had
@@ -51,11 +61,15 @@ impl Client {
 
     /// Tries for the write lease of a directory, and fetches of its list and its attributes what is not here.
     /// Without it the MDT is told of each change at once.
-    pub(crate) async fn take_write_lease(&self, dir: Fid) -> bool {
+    pub(crate) async fn take_write_lease(&self, dir: Fid, fetched: Fetched) -> bool {
         self.report_births_first(&[dir]).await;
         let (mark, requests) = {
             let state = self.lock();
-            (state.cache.mark(dir), self.lease_requests(&state, dir))
+            let mut requests = vec![Request::TakeLease { dir }];
+            if fetched == Fetched::List {
+                requests.extend(self.lacking(&state, dir));
+            }
+            (state.cache.mark(dir), requests)
         };
         let shared = &self.0;
         let asked = shared
@@ -81,23 +95,24 @@ impl Client {
                 _ => {}
             }
         }
-        self.list_rest(dir).await;
-        may_change(&self.lock(), dir).is_some()
+        if fetched == Fetched::List {
+            self.list_rest(dir).await;
+        }
+        has_lease(&self.lock(), dir, fetched)
     }
 
-    fn lease_requests(&self, state: &State, dir: Fid) -> Vec<Request> {
+    /// Asks for what is not here of the directory's list and attributes.
+    fn lacking(&self, state: &State, dir: Fid) -> Option<Request> {
         let directory = state.cache.directory_of(dir);
         let is_listed = directory.is_some_and(|directory| directory.is_complete());
-        let lacking = match (is_listed, state.attr_valid(dir)) {
+        match (is_listed, state.attr_valid(dir)) {
             (false, _) => Some(page_request(dir, &self.whole_page(0))),
             (true, false) => Some(Request::GetAttr {
                 fid: dir,
                 dir: Fid::NONE,
             }),
             (true, true) => None,
-        };
-        let lease = Request::TakeLease { dir };
-        std::iter::once(lease).chain(lacking).collect()
+        }
     }
 
     fn whole_page(&self, cookie: u64) -> Fetch {
@@ -151,5 +166,12 @@ impl Client {
                 return;
             }
         }
+    }
+}
+
+fn has_lease(state: &State, dir: Fid, fetched: Fetched) -> bool {
+    match fetched {
+        Fetched::List => may_change(state, dir).is_some(),
+        Fetched::Nothing => state.locks.may_change_names(dir),
     }
 }

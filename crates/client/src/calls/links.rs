@@ -88,6 +88,9 @@ impl Client {
         if let Some(fid) = self.remove_here(dir, &name, directory) {
             return Ok(fid);
         }
+        if let Some(fid) = self.remove_known_here(dir, &name, directory).await {
+            return Ok(fid);
+        }
         self.report_births_in_named(dir, &name).await;
         self.report_new_owner(dir, &name, caller).await;
         let _removing = self.begin_removing(dir, &name).await;

@@ -9,6 +9,7 @@ use crate::cache::listed::Listed;
 use crate::cache::local_changes::NameChange;
 use crate::cache::registration::WriteOpen;
 use crate::cache::stamps::Mark;
+use crate::calls::leases::Fetched;
 use crate::session::client::{Client, Entry, NewNode, Place, unexpected};
 use crate::session::file_handle::{FileHandle, OpenWish};
 use crate::session::stats::bump;
@@ -20,7 +21,7 @@ impl Client {
         let (fid, named_at) = self.create_node(&place, new, None).await?;
         let is_born = !self.lock().births.is_unborn(fid);
         if is_directory && is_born && self.0.params.wbc() != 0 {
-            self.take_write_lease(fid).await;
+            self.take_write_lease(fid, Fetched::List).await;
         }
         self.referred(fid, named_at).await
     }
@@ -132,7 +133,7 @@ impl Client {
         if let Some(made) = self.make_here(place, &new, open) {
             return made;
         }
-        if self.wish_write_lease(place.dir).await
+        if self.wish_write_lease(place.dir, Fetched::List).await
             && let Some(made) = self.make_here(place, &new, open)
         {
             return made;

@@ -513,10 +513,18 @@ impl Client {
         self.sync_names().await
     }
 
-    /// Everything done in the directory, and its own name and attributes, are durable when this returns.
+    /// Everything done in the directory, and its own name and attributes, are durable when this returns. What
+    /// was lost of it is reported once.
     pub async fn fsyncdir(&self, dir: Fid) -> Result<(), FsError> {
         self.report_births_of(dir).await;
-        self.sync_names().await
+        let lost = {
+            let mut state = self.lock();
+            let lost = state.cache.take_write_error(dir);
+            state.drop_if_idle(dir);
+            lost
+        };
+        self.sync_names().await?;
+        lost.map_or(Ok(()), Err)
     }
 
     /// Everything done on this mount is durable when this returns, but for what could not be written

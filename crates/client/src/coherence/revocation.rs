@@ -83,7 +83,8 @@ impl Client {
         self.send_releases();
     }
 
-    fn lose_bits(&self, state: &mut State, fid: Fid, bits: Bits) -> Invalidation {
+    /// What the bits cover of a file or directory is not known any more. What the kernel is to forget.
+    pub(crate) fn lose_bits(&self, state: &mut State, fid: Fid, bits: Bits) -> Invalidation {
         let mut forget = Invalidation::default();
         let dir = state.cache.inode(fid).dir();
         // LOOKUP is in write leases alone.

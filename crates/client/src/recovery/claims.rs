@@ -1,6 +1,6 @@
-//! What becomes of files that the MDT does not know (ADR 19) when it restarts or gives up on this mount. A
-//! restarted MDT gives back the write leases under which they were made, before it serves anybody. With an
-//! eviction they are lost. docs/recovery.md, section 4, is the normative text.
+//! What becomes of files and changes that the MDT does not know (ADR 19) when it restarts or gives up on this
+//! mount. A restarted MDT gives back the write leases under which they were made, before it serves anybody.
+//! With an eviction they are lost. docs/recovery.md, section 4, is the normative text.
 
 use std::collections::BTreeSet;
 
@@ -26,14 +26,27 @@ pub(crate) struct Claim {
     /// When that was found void.
     mark: Mark,
     _until_acknowledged: PendingUpdate,
+    _until_answered: Answering,
+}
+
+/// A claim that is not answered: nothing is reported meanwhile.
+struct Answering(Client);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.lock().birth_reporter.end_claim();
+    }
 }
 
 /// What stays as it is while the MDT's boots change.
 pub(crate) struct Kept {
-    /// Files that the MDT does not know, and the directories in which they are.
+    /// Files of which the MDT does not know all. The directories of such files are among them, and those of
+    /// names that went.
     all: BTreeSet<Fid>,
     /// Those of the directories that the MDT knows, or may know.
     known: Vec<Fid>,
+    /// Files of which it does not know the attributes.
+    amended: Vec<Fid>,
 }
 
 impl Kept {
@@ -42,19 +55,24 @@ impl Kept {
         Kept {
             all: BTreeSet::new(),
             known: Vec::new(),
+            amended: Vec::new(),
         }
     }
 
-    /// All that belongs to files that the MDT does not know.
+    /// All that belongs to what the MDT does not know.
     pub fn of(state: &State) -> Kept {
         let births = &state.births;
         let may_be_known = |dir: &Fid| {
             let birth = births.get(*dir);
             birth.is_none_or(|birth| birth.standing == Standing::OnItsWay)
         };
+        let (leases, amended) = (births.leases(), births.edits().amended());
+        let amended: Vec<Fid> = amended.collect();
+        let all = births.all().into_iter().chain(leases.iter().copied());
         Kept {
-            all: births.all().into_iter().chain(births.dirs()).collect(),
-            known: births.dirs().into_iter().filter(may_be_known).collect(),
+            all: all.chain(amended.iter().copied()).collect(),
+            known: leases.iter().copied().filter(may_be_known).collect(),
+            amended,
         }
     }
 
@@ -67,12 +85,17 @@ impl Kept {
 impl Client {
     /// The write leases that are to be claimed. Before that the MDT does not hear that this client is ready.
     pub(crate) fn claims(&self, state: &mut State, kept: &Kept) -> Vec<Claim> {
+        for fid in &kept.amended {
+            state.cache.inode(*fid).attrs.restarted();
+        }
         let claims = kept.known.iter().map(|dir| {
             state.cache.inode(*dir).attrs.restarted();
+            state.birth_reporter.begin_claim();
             Claim {
                 dir: *dir,
                 mark: state.cache.mark(*dir),
                 _until_acknowledged: PendingUpdate::new(self, state, *dir),
+                _until_answered: Answering(self.clone()),
             }
         });
         claims.collect()
@@ -150,6 +173,7 @@ impl Client {
     /// The MDT has given up on this mount: files that it does not know are lost. The log names them, and
     /// calls on those that are open fail.
     pub(crate) fn lose_births(&self, state: &mut State, forget: &mut Invalidation) {
+        lose_edits(state);
         let lost = state.births.all();
         state.lose_dates();
         if lost.is_empty() {
@@ -175,5 +199,24 @@ impl Client {
         }
         // Those of the directories that have lost these files.
         state.lose_dates();
+    }
+}
+
+/// Changes of files that the MDT knows are lost. The files are seen as they are there: nothing of what was
+/// known is valid any more.
+fn lose_edits(state: &mut State) {
+    let lost = state.births.edits_mut().take_all();
+    if lost.is_empty() {
+        return;
+    }
+    tracing::error!(
+        "{} changes of names and attributes are lost with the eviction: the MDT did not know them",
+        lost.len()
+    );
+    for (count, edit) in lost.into_iter().enumerate() {
+        if count < NAMED_MAX {
+            edit.log_loss("the MDT gave up on this mount");
+        }
+        state.cache.file(edit.about()).errors.add(FsError::Io);
     }
 }

@@ -9,9 +9,31 @@ pub(crate) struct BirthReporter {
     is_reporting: bool,
     waiting: WaitList,
     wishes: Vec<Wish>,
+    /// Write leases that are being claimed after a restart of the MDT.
+    claims: usize,
+    claiming: WaitList,
 }
 
 impl BirthReporter {
+    /// A write lease is about to be claimed.
+    pub fn begin_claim(&mut self) {
+        self.claims += 1;
+    }
+
+    /// The claim is answered.
+    pub fn end_claim(&mut self) {
+        self.claims -= 1;
+        if self.claims == 0 {
+            self.claiming.wake_all();
+        }
+    }
+
+    /// Nothing is reported before all claims are answered: one set may need what another has done. `None`:
+    /// all are.
+    pub fn wait_for_claims(&mut self) -> Option<Oneshot<()>> {
+        (self.claims > 0).then(|| self.claiming.wait())
+    }
+
     /// `None`: the caller reports, and then calls [`BirthReporter::end`]. Else it resolves when another task
     /// has reported some births.
     pub fn begin(&mut self, wish: Wish) -> Option<Oneshot<()>> {

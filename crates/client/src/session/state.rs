@@ -5,6 +5,7 @@ pub(crate) mod answers;
 pub(crate) mod births;
 pub(crate) mod bound;
 mod durability;
+mod edits;
 mod uses;
 mod validity;
 

@@ -1,16 +1,14 @@
 //! The MDT is told of files that were made here: parents before children, many in a message (ADR 19).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use base::limits::UPDATE_CHANGES_MAX;
 use base::{Fid, FsError, LockHandle, Name, Timestamp};
 use dlm::Bits;
 use rpc::Urgency;
-use wire::FileKind;
-use wire::mdt::{Access, NewFile, Reply, Request, SetAttr};
-use wire::update::{AttrUpdate, Change, LeasedDir, MadeFile, Times, Told, UpdateNote};
+use wire::mdt::{Reply, SetAttr};
+use wire::update::{Change, LeasedDir, Told, UpdateNote};
 
 use crate::cache::births::{Birth, Wish};
 use crate::cache::cached_attr::Covered;
@@ -23,21 +21,10 @@ use crate::executor::spawn;
 use crate::session::client::Client;
 use crate::session::kernel::Forget;
 use crate::session::state::State;
+use crate::work::sets::{Set, add_dates, sets_of};
 
-/// Births in one message.
+/// New files and changes of known ones in one message.
 const FRAME_BIRTHS_MAX: usize = 2048;
-/// Names and values in one message, about, in bytes.
-const FRAME_NAMES_BYTES_MAX: usize = 1 << 20;
-
-/// What is told of one directory by one request, or of two where files have names in both.
-struct Set {
-    dirs: Vec<LeasedDir>,
-    changes: Vec<Change>,
-    /// The file of each change.
-    files: Vec<Fid>,
-    /// Times until which the set reports changes of names: of its directories, and of new ones.
-    dates: Vec<(Fid, Timestamp)>,
-}
 
 /// What the server said of one file.
 #[derive(Default)]
@@ -111,11 +98,18 @@ impl Client {
 
     /// Sends one message of births, and takes what is answered.
     async fn report_some_births(&self) {
+        loop {
+            let claims = self.lock().birth_reporter.wait_for_claims();
+            match claims {
+                Some(claims) => drop(claims.await),
+                None => break,
+            }
+        }
         let (sets, lost) = {
             let mut state = self.lock();
             let wishes = state.birth_reporter.take_wishes();
-            let fids = state.births.send(&wishes, FRAME_BIRTHS_MAX);
-            let (mut sets, lost) = sets_of(&mut state, &fids);
+            let sending = state.births.send(&wishes, FRAME_BIRTHS_MAX);
+            let (mut sets, lost) = sets_of(&mut state, sending);
             add_dates(&state, &wishes, &mut sets);
             (sets, lost)
         };
@@ -134,7 +128,11 @@ impl Client {
         };
         let mut is_put_off = false;
         for set in sets {
-            let reply = replies.next().unwrap_or(Err(FsError::Io));
+            let mut reply = replies.next().unwrap_or(Err(FsError::Io));
+            if is_put_off && !matches!(reply, Ok(Reply::Updated { .. })) {
+                // It may need what was put off.
+                reply = Err(FsError::TryAgain);
+            }
             is_put_off |= is_deferred(&reply);
             self.told(set, reply);
         }
@@ -146,7 +144,7 @@ impl Client {
 
     fn told(&self, set: Set, reply: Result<Reply, FsError>) {
         match reply {
-            deferred if is_deferred(&deferred) => self.send_again(&set),
+            deferred if is_deferred(&deferred) => set.send_again(&mut self.lock()),
             Ok(Reply::Updated {
                 transno, at, notes, ..
             }) => {
@@ -157,9 +155,11 @@ impl Client {
                     self.is_born(fid, (transno.0, at), notes);
                 }
                 self.place_links(&set, &by_change);
+                self.edits_are_done(&set, (transno.0, at));
             }
             Ok(Reply::UpdateRefused { change, error }) => {
-                let wrong = set.files.get(usize::from(change)).copied();
+                let change = usize::from(change);
+                let wrong = set.files.get(change).copied();
                 if set.born().next().is_none() {
                     self.cannot_be_dated(&set, error);
                 }
@@ -169,19 +169,27 @@ impl Client {
                         false => self.lock().births.send_again(fid),
                     }
                 }
+                for (place, number) in &set.edits {
+                    match *place == change {
+                        true => self.edit_is_lost(*number, error),
+                        false => self.lock().births.edits_mut().send_again(*number),
+                    }
+                }
             }
-            Ok(_) => self.cannot_be(set.all_born(), FsError::Io),
-            Err(FsError::Stale) if is_overtaken(&self.lock(), &set.dirs) => self.send_again(&set),
-            Err(error) => {
-                self.cannot_be(set.all_born(), error);
-                self.cannot_be_dated(&set, error);
+            Err(FsError::Stale) if is_overtaken(&self.lock(), &set.dirs) => {
+                set.send_again(&mut self.lock());
             }
+            Ok(_) => self.is_lost(&set, FsError::Io),
+            Err(error) => self.is_lost(&set, error),
         }
     }
 
-    fn send_again(&self, set: &Set) {
-        let mut state = self.lock();
-        set.born().for_each(|(_, fid)| state.births.send_again(fid));
+    fn is_lost(&self, set: &Set, error: FsError) {
+        self.cannot_be(set.all_born(), error);
+        for (_, number) in &set.edits {
+            self.edit_is_lost(*number, error);
+        }
+        self.cannot_be_dated(set, error);
     }
 
     /// The MDT knows when names of the set's directories changed last.
@@ -190,7 +198,7 @@ impl Client {
         for (dir, until) in &set.dates {
             state.end_date(*dir, *until);
         }
-        if set.born().next().is_none() {
+        if set.born().next().is_none() && !set.dates.is_empty() {
             for leased in &set.dirs {
                 state.cache.inode(leased.dir).attrs.born(version, at);
             }
@@ -347,26 +355,6 @@ impl Client {
     }
 }
 
-impl Set {
-    /// The files that it makes, each with the place of its change.
-    fn born(&self) -> impl Iterator<Item = (usize, Fid)> {
-        let all = self.changes.iter().zip(&self.files).enumerate();
-        let made = all.filter(|(_, (change, _))| matches!(change, Change::Make { .. }));
-        made.map(|(place, (_, fid))| (place, *fid))
-    }
-
-    fn all_born(&self) -> Vec<Fid> {
-        self.born().map(|(_, fid)| fid).collect()
-    }
-
-    fn request(&self) -> Request {
-        Request::Update {
-            dirs: self.dirs.clone(),
-            changes: self.changes.clone(),
-        }
-    }
-}
-
 impl Notes {
     /// A lock on the file itself is among them.
     fn has_lock(&self) -> bool {
@@ -402,173 +390,6 @@ fn notes_by_change(notes: Vec<UpdateNote>) -> HashMap<u16, Notes> {
         by_change.entry(change).or_default().0.push(told);
     }
     by_change
-}
-
-/// The births, by directory, in the order in which directories and files were made. Those that the message
-/// has no room for are to be sent again. Beside them those of which nothing is known any more.
-fn sets_of(state: &mut State, fids: &[Fid]) -> (Vec<Set>, Vec<Fid>) {
-    let mut lost = Vec::new();
-    let mut sets: Vec<Set> = Vec::new();
-    let mut open: HashMap<BTreeSet<Fid>, usize> = HashMap::new();
-    let mut bytes = 0;
-    for fid in fids {
-        if bytes > FRAME_NAMES_BYTES_MAX {
-            state.births.send_again(*fid);
-            continue;
-        }
-        let Some(birth) = state.births.get(*fid).cloned() else {
-            continue;
-        };
-        let dirs = birth.dirs();
-        let changes = changes_of(state, *fid, birth);
-        if changes.is_empty() {
-            lost.push(*fid);
-            continue;
-        }
-        bytes += changes.iter().map(bytes_of).sum::<usize>();
-        let found = open.get(&dirs).copied();
-        let has_room = |set: &Set| set.changes.len() + changes.len() <= UPDATE_CHANGES_MAX;
-        let place = found.filter(|place| has_room(&sets[*place]));
-        let place = place.unwrap_or_else(|| {
-            sets.push(Set {
-                dirs: dirs.iter().map(|dir| leased(state, *dir)).collect(),
-                changes: Vec::new(),
-                files: Vec::new(),
-                dates: Vec::new(),
-            });
-            open.insert(dirs, sets.len() - 1);
-            sets.len() - 1
-        });
-        let times = changes.iter().find_map(|change| match change {
-            Change::Make { made, .. } => Some(made.times),
-            _ => None,
-        });
-        let set = &mut sets[place];
-        set.dates.extend(times.map(|times| (*fid, times.mtime_set)));
-        let born = times.map(|times| times.btime);
-        for dir in &mut set.dirs {
-            dir.changed = dir.changed.later(born.unwrap_or_default());
-        }
-        set.files.extend(changes.iter().map(|_| *fid));
-        set.changes.extend(changes);
-    }
-    for set in &mut sets {
-        let dated = set.dirs.iter().map(|dir| (dir.dir, dir.changed));
-        set.dates.extend(dated);
-    }
-    (sets, lost)
-}
-
-/// Adds the times of directories in which names changed, where the other sets do not report them.
-fn add_dates(state: &State, wishes: &[Wish], sets: &mut Vec<Set>) {
-    for dir in state.births.due_dates(wishes) {
-        let is_reported = |set: &Set| set.dates.iter().any(|(of, _)| *of == dir);
-        if sets.iter().any(is_reported) {
-            continue;
-        }
-        let leased = leased(state, dir);
-        let attr = AttrUpdate {
-            mtime: Some((leased.changed, leased.changed)),
-            ctime: leased.changed,
-            ..AttrUpdate::default()
-        };
-        sets.push(Set {
-            dirs: vec![leased],
-            changes: vec![Change::SetAttr { fid: dir, attr }],
-            files: vec![dir],
-            dates: vec![(dir, leased.changed)],
-        });
-    }
-}
-
-/// What makes the file as it is now.
-fn changes_of(state: &mut State, fid: Fid, birth: Birth) -> Vec<Change> {
-    let Some(made) = made_file(state, fid) else {
-        return Vec::new();
-    };
-    let ctime = made.times.ctime;
-    let dirs = birth.dirs();
-    let place = |of: Fid| dirs.iter().take_while(|dir| **dir != of).count() as u8;
-    let (dir, name) = (place(birth.dir), birth.name);
-    let mut changes = vec![Change::Make { dir, name, made }];
-    changes.extend(birth.links.into_iter().map(|(dir, name)| Change::Link {
-        dir: place(dir),
-        name,
-        fid,
-        ctime,
-    }));
-    let xattrs = state.cache.known(fid).and_then(|inode| inode.xattrs());
-    let set = |(name, value): &(Vec<u8>, Vec<u8>)| Change::SetXattr {
-        fid,
-        name: name.clone(),
-        value: value.clone(),
-        ctime,
-    };
-    changes.extend(xattrs.into_iter().flatten().map(set));
-    changes
-}
-
-/// What a change takes in a message beside what all have.
-fn bytes_of(change: &Change) -> usize {
-    match change {
-        Change::Make { name, made, .. } => name.as_bytes().len() + made.file.target.len(),
-        Change::Link { name, .. } => name.as_bytes().len(),
-        Change::SetXattr { name, value, .. } => name.len() + value.len(),
-        _ => 0,
-    }
-}
-
-/// The directory as a set names it.
-pub(super) fn leased(state: &State, dir: Fid) -> LeasedDir {
-    let known = state.cache.attr_of(dir).map(|attr| attr.mtime_set);
-    let changed = known.into_iter().chain(state.births.dated(dir)).max();
-    LeasedDir {
-        dir,
-        lease: state.locks.write_lease(dir).unwrap_or(LockHandle(0)),
-        changed: changed.unwrap_or_default(),
-    }
-}
-
-/// The file as it is now. What was changed of it so far goes along.
-fn made_file(state: &mut State, fid: Fid) -> Option<MadeFile> {
-    let attr = state.seen(fid)?;
-    let stored = state.cache.attr_of(fid)?.clone();
-    let target = state.cache.inode(fid).target().map(<[u8]>::to_vec);
-    let (change, change_record) = state.cache.file(fid).change.take();
-    if change != SetAttr::default() {
-        state.record_birth_again(fid, &stored, target.as_deref().unwrap_or_default());
-    }
-    drop(change_record);
-    // A process that goes on for another reports its uses by themselves.
-    let may_open = state.locks.is_settled();
-    let file = state.cache.file(fid);
-    let has_bytes = file.opens.is_open() || file.pages.dirty_bytes() > 0 || attr.size > 0;
-    let is_regular = attr.kind == FileKind::Regular;
-    let writing = Access {
-        read: true,
-        write: true,
-        exec: false,
-    };
-    Some(MadeFile {
-        file: NewFile {
-            fid,
-            kind: attr.kind,
-            mode: attr.mode,
-            rdev: attr.rdev,
-            target: target.unwrap_or_default(),
-        },
-        uid: attr.uid,
-        gid: attr.gid,
-        times: Times {
-            atime: attr.atime,
-            mtime: stored.mtime,
-            mtime_set: stored.mtime_set,
-            ctime: attr.ctime,
-            btime: attr.btime,
-        },
-        ost: stored.layout.stripes.first().copied(),
-        open: (is_regular && has_bytes && may_open).then_some(writing),
-    })
 }
 
 /// The write lease of its directory covers a file, and its own a directory.

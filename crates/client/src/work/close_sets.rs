@@ -15,8 +15,8 @@ use wire::{Attr, FileKind, SizeState};
 use crate::cache::cached_attr::Covered;
 use crate::session::client::Client;
 use crate::session::state::State;
-use crate::work::births::leased;
 use crate::work::close::Closing;
+use crate::work::sets::leased;
 
 /// Closes of files in one directory.
 struct Set {

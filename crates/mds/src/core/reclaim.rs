@@ -1,6 +1,8 @@
 //! Write leases outlive a boot of the target. Their holders claim them before anybody is served, and what was
 //! under way under them is done then (docs/recovery.md, section 4).
 
+use std::collections::HashSet;
+
 use base::{ClientId, Fid, FsError};
 use wire::mdt::{Reply, Request};
 
@@ -22,21 +24,30 @@ impl Mds {
     }
 
     /// Sets that were sent again before their leases were claimed wait no longer. One may bring the lease
-    /// that the next one needs.
+    /// that the next one needs, or empty the directory that it removes: those of a frame stay in their
+    /// order.
     fn serve_reclaimed(&mut self, out: &mut Vec<Output>) {
         loop {
             let leases = (&self.locks, &self.reclaimed);
-            let is_leased = |(call, request): &(Call, Request)| match request {
-                Request::Update { dirs, .. } => are_leased(leases, call.client, dirs),
+            let mut behind = HashSet::new();
+            let is_next = |(call, request): &(Call, Request)| match request {
+                Request::Update { dirs, .. } => {
+                    let is_leased = are_leased(leases, call.client, dirs);
+                    let frame = (call.client, call.slot, call.xid);
+                    let is_next = is_leased && !behind.contains(&frame);
+                    if !is_next {
+                        behind.insert(frame);
+                    }
+                    is_next
+                }
                 _ => false,
             };
-            let served = self.recovery.take_waiting(is_leased);
+            let served = self.recovery.take_waiting(is_next);
             if served.is_empty() {
                 return;
             }
-            let (now, wall) = (self.now, self.wall);
             for (call, request) in served {
-                self.handle(now, wall, call, request, out);
+                self.admit(call, request, out);
             }
         }
     }
@@ -62,10 +73,18 @@ impl Mds {
         })
     }
 
-    /// The request is a set under write leases that the client has claimed.
+    /// The request is a set under write leases that the client has claimed, and none waits that its
+    /// frame has before it.
     pub(crate) fn is_under_reclaimed(&self, call: Call, request: &Request) -> bool {
+        let is_before = |(other, request): &(Call, Request)| {
+            (other.client, other.slot, other.xid) == (call.client, call.slot, call.xid)
+                && other.index < call.index
+                && matches!(request, Request::Update { .. })
+        };
         match request {
-            Request::Update { dirs, .. } => self.has_write_leases(call.client, dirs),
+            Request::Update { dirs, .. } => {
+                self.has_write_leases(call.client, dirs) && !self.recovery.waiting().any(is_before)
+            }
             _ => false,
         }
     }

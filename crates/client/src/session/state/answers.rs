@@ -131,8 +131,10 @@ impl State {
         if child_epoch.is_some() {
             self.cache.inode(dir).directory().outside.remove(&node.fid);
         }
-        // Of its names more is known here.
-        if is_directory && self.births.are_in(node.fid) && self.attr_valid(node.fid) {
+        // Of its names, or of itself, more is known here.
+        let edits = self.births.edits();
+        let is_known = self.births.are_in(node.fid) || edits.is_amended(node.fid);
+        if edits.is_removed(node.fid) || (is_known && self.attr_valid(node.fid)) {
             return;
         }
         let inode = self.cache.inode(node.fid);

@@ -66,7 +66,7 @@ impl State {
             let gone = NameChange::Removed(name.clone());
             self.cache.name_changed(dir, gone, true);
         }
-        self.cache.inode(dir).attrs.names_changed_here(-links, now);
+        self.names_changed(dir, -links, now);
         let inode = self.cache.inode(fid);
         inode.seen_in(to.dir);
         inode.attrs.linked_here(0, now);
@@ -88,7 +88,7 @@ impl State {
         let entry = Listed { name, fid, kind };
         let made = NameChange::Made { cookie, entry };
         self.cache.name_changed(dir, made, true);
-        self.cache.inode(dir).attrs.names_changed_here(links, now);
+        self.names_changed(dir, links, now);
     }
 
     /// A name of a file that nobody has heard of goes; with the last one the file.
@@ -101,7 +101,7 @@ impl State {
         self.births.unlink(fid, (dir, name));
         let gone = NameChange::Removed(name.clone());
         self.cache.name_changed(dir, gone, true);
-        self.cache.inode(dir).attrs.names_changed_here(0, now);
+        self.names_changed(dir, 0, now);
         self.cache.inode(fid).attrs.linked_here(-1, now);
     }
 
@@ -212,7 +212,7 @@ impl State {
         let made = NameChange::Made { cookie, entry };
         self.cache.name_changed(dir, made, true);
         let links = i32::from(kind == FileKind::Directory);
-        self.cache.inode(dir).attrs.names_changed_here(links, now);
+        self.names_changed(dir, links, now);
         self.births.add(fid, birth);
     }
 
@@ -233,8 +233,7 @@ impl State {
             self.date_names(dir, now);
             let gone = NameChange::Removed(name.clone());
             self.cache.name_changed(dir, gone, true);
-            let dir = self.cache.inode(dir);
-            dir.attrs.names_changed_here(links, now);
+            self.names_changed(dir, links, now);
         }
         self.cache.inode(fid).attrs.removed_here();
         self.drop_if_idle(fid);

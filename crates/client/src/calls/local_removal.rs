@@ -1,0 +1,109 @@
+//! Names of files that the MDT knows, removed here and reported later (ADR 19).
+
+use base::{Fid, Name};
+
+use crate::cache::edits::Removal;
+use crate::cache::file::FileState;
+use crate::calls::births::{is_empty, may_change};
+use crate::calls::leases::Fetched;
+use crate::session::client::Client;
+use crate::session::state::State;
+
+/// Beyond so many changes that the MDT does not know, it is asked.
+const EDITS_MAX: usize = 1 << 16;
+/// Where there are so many they are sent, however new they are.
+const MANY: usize = EDITS_MAX / 2;
+
+impl Client {
+    /// Removes a name here, where the write leases that this takes may be had. What it led to. `None`: the
+    /// MDT is to be asked.
+    pub(crate) async fn remove_known_here(
+        &self,
+        dir: Fid,
+        name: &Name,
+        directory: bool,
+    ) -> Option<Fid> {
+        // There is no record of it for the next process.
+        if self.0.params.wbc() == 0 || self.0.records.is_some() {
+            return None;
+        }
+        if may_change(&self.lock(), dir).is_none()
+            && !self.wish_write_lease(dir, Fetched::List).await
+        {
+            return None;
+        }
+        if directory {
+            let child = self.lock().cache.directory_of(dir)?.get(name)?.fid;
+            let is_leased = may_change(&self.lock(), child).is_some();
+            if !is_leased && !self.wish_write_lease(child, Fetched::List).await {
+                return None;
+            }
+        }
+        let (fid, are_many) = {
+            let mut state = self.lock();
+            let fid = self.remove_known_now(&mut state, (dir, name), directory)?;
+            (fid, state.births.len() >= MANY)
+        };
+        if are_many {
+            self.start_reporting_births();
+        }
+        Some(fid)
+    }
+
+    fn remove_known_now(
+        &self,
+        state: &mut State,
+        (dir, name): (Fid, &Name),
+        directory: bool,
+    ) -> Option<Fid> {
+        may_change(state, dir)?;
+        let named = state.cache.directory_of(dir)?.get(name)?;
+        let fid = named.fid;
+        let may_go = match directory {
+            true => is_removable_directory(state, fid),
+            false => is_removable_file(state, dir, fid),
+        };
+        if !may_go || named.cookie == 0 || state.births.len() >= EDITS_MAX {
+            return None;
+        }
+        let removal = Removal {
+            dir,
+            name: name.clone(),
+            fid,
+            cookie: named.cookie,
+            ctime: self.0.clock.now(),
+        };
+        state.remove_known(removal, self.0.clock.tick());
+        Some(fid)
+    }
+}
+
+/// The directory is this mount's alone, and empty. That it may be open does not matter: its attributes are
+/// then those of a removed directory.
+fn is_removable_directory(state: &State, fid: Fid) -> bool {
+    let is_whole = state
+        .cache
+        .known(fid)
+        .is_some_and(|inode| inode.is_directory() && !inode.is_losing_names());
+    is_whole
+        && !state.births.is_unborn(fid)
+        && may_change(state, fid).is_some()
+        && is_empty(state, fid)
+}
+
+/// It is the file's only name, the directory's lease covers the file, and nobody uses it.
+fn is_removable_file(state: &State, dir: Fid, fid: Fid) -> bool {
+    let Some((inode, attr)) = state.cache.known(fid).zip(state.attr(fid)) else {
+        return false;
+    };
+    let directory = state.cache.directory_of(dir);
+    let is_outside = directory.is_some_and(|directory| directory.outside.contains(&fid));
+    !inode.is_directory()
+        && attr.nlink == 1
+        && inode.dir() == dir
+        && inode.attrs.is_covered_by_parent()
+        && !is_outside
+        && !inode.is_losing_names()
+        && !state.births.is_unborn(fid)
+        && inode.as_file().is_none_or(FileState::is_idle)
+}

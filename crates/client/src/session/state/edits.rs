@@ -1,0 +1,110 @@
+//! Changes of files that the MDT knows, made under write leases and reported later (ADR 19).
+
+use base::{Fid, Tick, Timestamp};
+use wire::FileKind;
+use wire::mdt::{Privileges, SetAttr};
+use wire::update::AttrUpdate;
+
+use super::State;
+use crate::cache::attributes::dropped_privileges;
+use crate::cache::edits::{Amendment, Removal};
+use crate::cache::file::FileState;
+use crate::cache::local_changes::NameChange;
+
+impl State {
+    /// Names of the directory change here; it has so many more subdirectories.
+    pub fn names_changed(&mut self, dir: Fid, subdirectories: i32, now: Timestamp) {
+        let attrs = &mut self.cache.inode(dir).attrs;
+        attrs.names_changed_here(subdirectories, now);
+        self.births.edits_mut().drop_mtime(dir);
+    }
+
+    /// The only name of a file goes, and with it the file.
+    pub fn remove_known(&mut self, removal: Removal, since: Tick) {
+        let (fid, dir, now) = (removal.fid, removal.dir, removal.ctime);
+        let is_directory = self.cache.inode(fid).is_directory();
+        let gone = NameChange::Removed(removal.name.clone());
+        self.cache.name_changed(dir, gone, true);
+        self.names_changed(dir, -i32::from(is_directory), now);
+        self.births.remove(removal, since);
+        if let Some(at) = self.births.dated(fid) {
+            self.end_date(fid, at);
+        }
+        if self.cache.file_known(fid).is_some() {
+            self.with_pages(fid, |file| file.pages.discard(base::ByteRange::ALL));
+        }
+        self.cache.inode(fid).attrs.removed_here();
+        self.drop_if_idle(fid);
+    }
+
+    /// The write lease of its directory, or of a directory its own, covers the attributes: which lease that
+    /// is. Nobody writes the file, and it has one name.
+    pub fn amended_under(&self, fid: Fid, change: &SetAttr) -> Option<Fid> {
+        let inode = self.cache.known(fid)?;
+        let attr = inode.attrs.known()?;
+        if self.births.is_unborn(fid) || self.births.edits().is_removed(fid) {
+            return None;
+        }
+        if attr.kind == FileKind::Directory {
+            // A time that is set comes after those of names that changed before.
+            let is_dated = change.mtime.is_some() && self.births.are_names_of(fid);
+            return (!is_dated).then_some(fid);
+        }
+        // What others may write has times that its OST knows.
+        let is_known = attr.size_state == wire::SizeState::Strict || change.mtime.is_none();
+        let is_quiet = inode.as_file().is_none_or(is_quiet);
+        let is_alone = attr.nlink == 1 && inode.dir() != Fid::NONE;
+        (is_known && is_quiet && is_alone && change.size.is_none()).then(|| inode.dir())
+    }
+
+    /// That lease is here, and covers the file.
+    pub fn may_amend(&self, fid: Fid, lease: Fid) -> bool {
+        let is_covered = |inode: &crate::cache::inode::Inode| {
+            let directory = self.cache.directory_of(lease);
+            let is_outside = directory.is_some_and(|dir| dir.outside.contains(&fid));
+            fid == lease || (inode.attrs.is_covered_by_parent() && !is_outside)
+        };
+        self.locks.is_settled()
+            && self.locks.may_change_names(lease)
+            && self.attr_valid(fid)
+            && self.cache.known(fid).is_some_and(is_covered)
+    }
+
+    /// Changes attributes of a file that the MDT knows.
+    pub fn amend(&mut self, (fid, lease): (Fid, Fid), change: &SetAttr, now: (Timestamp, Tick)) {
+        let attrs = &mut self.cache.inode(fid).attrs;
+        let Some(known) = attrs.known() else {
+            return;
+        };
+        let before = known.mtime_set.later(known.ctime);
+        let Some(attr) = attrs.change_here(change, now.0.later(before)) else {
+            return;
+        };
+        let is_mode = change.mode.is_some()
+            || (lease != fid && dropped_privileges(change) != Privileges::Keep);
+        let attr = AttrUpdate {
+            mode: is_mode.then_some(attr.mode),
+            uid: change.uid,
+            gid: change.gid,
+            atime: change.atime.map(|_| attr.atime),
+            mtime: change.mtime.map(|_| (attr.mtime, attr.mtime_set)),
+            ctime: attr.ctime,
+        };
+        self.births.amend(Amendment { lease, fid, attr }, now.1);
+    }
+}
+
+/// Nobody writes it here, and nothing of it is on its way.
+fn is_quiet(file: &FileState) -> bool {
+    !file.opens.is_written()
+        && !file.registration.has_writers()
+        && !file.registration.is_closing()
+        && !file.locks.is_exclusive()
+        && !file.locks.is_revoking()
+        && !file.locks.is_used()
+        && !file.change.is_any()
+        && !file.change.is_updating()
+        && file.pages.dirty_bytes() == 0
+        && file.resizes.is_empty()
+        && file.durability.writing() == 0
+}

@@ -1,0 +1,73 @@
+//! What becomes of changes of files that the MDT knows when it has answered (ADR 19).
+
+use base::{Fid, FsError, Timestamp};
+
+use crate::cache::edits::Edit;
+use crate::executor::spawn;
+use crate::session::client::Client;
+use crate::session::locks::WRITE_LEASE;
+use crate::session::state::State;
+use crate::work::sets::Set;
+
+impl Client {
+    /// The MDT has made the set's changes of files that it knew. The change has that number, and that time of
+    /// its clock.
+    pub(super) fn edits_are_done(&self, set: &Set, (version, at): (u64, Timestamp)) {
+        if set.edits.is_empty() {
+            return;
+        }
+        let mut state = self.lock();
+        for (_, number) in &set.edits {
+            is_done(&mut state, *number, (version, at));
+        }
+        // What has gone may have taken space.
+        state.servers.forget_space();
+    }
+
+    /// The MDT does not make the change. That is told, and what it has is seen again.
+    pub(super) fn edit_is_lost(&self, number: u64, error: FsError) {
+        let mut state = self.lock();
+        let Some(edit) = state.births.edits_mut().end(number) else {
+            return;
+        };
+        edit.log_loss(error);
+        state.cache.file(edit.about()).errors.add(FsError::Io);
+        match edit {
+            Edit::Removal(removal) => {
+                let forget = self.lose_bits(&mut state, removal.dir, WRITE_LEASE);
+                let client = self.clone();
+                spawn(async move { forget.done(&client).await });
+            }
+            Edit::Amendment(amendment) => {
+                self.uncover(&mut state, amendment.fid, dir_of(&amendment));
+            }
+        }
+    }
+}
+
+fn dir_of(amendment: &crate::cache::edits::Amendment) -> Fid {
+    match amendment.lease == amendment.fid {
+        true => Fid::NONE,
+        false => amendment.lease,
+    }
+}
+
+fn is_done(state: &mut State, number: u64, (version, at): (u64, Timestamp)) {
+    let Some(edit) = state.births.edits().get(number).cloned() else {
+        return;
+    };
+    let is_changed_since = state.births.edits_mut().acknowledged(number);
+    match edit {
+        Edit::Removal(removal) => {
+            state.cache.inode(removal.dir).attrs.born(version, at);
+            state.drop_if_idle(removal.fid);
+        }
+        Edit::Amendment(amendment) => {
+            let attrs = &mut state.cache.inode(amendment.fid).attrs;
+            match is_changed_since {
+                true => attrs.is_version(version),
+                false => attrs.born(version, at),
+            }
+        }
+    }
+}
