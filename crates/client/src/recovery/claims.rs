@@ -10,7 +10,7 @@ use wire::mdt::{Reply, Request};
 use crate::cache::births::Standing;
 use crate::cache::stamps::Mark;
 use crate::coherence::invalidation::{Invalidation, Leads};
-use crate::executor::each_of;
+use crate::executor::{each_of, spawn};
 use crate::recovery::void_inode::void_inode;
 use crate::session::client::Client;
 use crate::session::gathering::TOGETHER_MAX;
@@ -107,7 +107,10 @@ impl Client {
         let reply = self.mdt_together(Request::ReclaimLease { dir: claim.dir });
         let reply = reply.await;
         if let Some(forget) = self.claimed(&claim, reply) {
-            forget.done(self).await;
+            // Not waited for: the kernel may hold the directory for a call that waits for the MDT. That waits
+            // for this client.
+            let client = self.clone();
+            spawn(async move { forget.done(&client).await });
         }
     }
 
@@ -220,3 +223,7 @@ fn lose_edits(state: &mut State) {
         state.cache.file(edit.about()).errors.add(FsError::Io);
     }
 }
+
+#[cfg(test)]
+#[path = "claims_tests.rs"]
+mod tests;

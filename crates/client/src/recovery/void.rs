@@ -113,9 +113,11 @@ impl Client {
         void_answers(state, holder, why);
         for fid in Vec::from_iter(state.cache.fids()) {
             match holder {
-                Holder::Mdt if kept.has(fid) => {}
                 Holder::Mdt => {
-                    names.extend(void_inode(state, fid, &mut forget));
+                    if !kept.has(fid) {
+                        names.extend(void_inode(state, fid, &mut forget));
+                    }
+                    // The MDT knew of uses of a file whose changes it does not know.
                     if !state.births.is_unborn(fid) {
                         reopen.extend(self.void_opens(state, fid, why, &mut forget));
                     }

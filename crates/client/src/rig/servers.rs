@@ -23,7 +23,7 @@ use crate::executor::block_on;
 use crate::mount::Mounted;
 use crate::mount::config::MountConfig;
 use crate::recovery::takeover::TakeoverState;
-use crate::session::kernel::NoKernel;
+use crate::session::kernel::{KernelCache, NoKernel};
 
 /// How long a test waits for something.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -247,6 +247,15 @@ impl Servers {
 
     /// Joins them. Whether the OST was met yet is open.
     pub fn mount_unmet(&self, takeover: Option<Arc<TakeoverState>>) -> Mounted {
+        self.mount_under(Arc::new(NoKernel), takeover)
+    }
+
+    /// The same, with that kernel above.
+    pub fn mount_under(
+        &self,
+        kernel: Arc<dyn KernelCache>,
+        takeover: Option<Arc<TakeoverState>>,
+    ) -> Mounted {
         let known = self.known.clone();
         let reach = move |text: &str| {
             let named = |port: &&Arc<MemPort>| port.name() == text;
@@ -264,7 +273,7 @@ impl Servers {
             clocks: rpc::Clocks::default(),
         };
         let clock = Arc::new(SystemClock::default());
-        Mounted::join(&config, Arc::new(NoKernel), clock).expect("they are there")
+        Mounted::join(&config, kernel, clock).expect("they are there")
     }
 }
 
