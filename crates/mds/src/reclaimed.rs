@@ -1,6 +1,6 @@
 //! Which write leases of an earlier boot clients have claimed, and whether a set is under write leases.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use base::{ClientId, Fid, LockHandle};
 use wire::update::LeasedDir;
@@ -8,18 +8,28 @@ use wire::update::LeasedDir;
 use crate::locks::Locks;
 use crate::ops::context::resource;
 
+/// With so many claims no refusal is remembered any more: sets wait for the end of the window then.
+const REMEMBERED_MAX: usize = 1 << 18;
+
+/// What a claim was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    Given,
+    Refused,
+}
+
 /// The write leases that clients have claimed since a restart.
 #[derive(Debug, Default)]
 pub(crate) struct ReclaimedLeases {
     /// As long as requests of boots before may come.
-    claimed: Option<HashSet<(ClientId, Fid)>>,
+    claimed: Option<HashMap<(ClientId, Fid), Claim>>,
 }
 
 impl ReclaimedLeases {
     /// Clients may have write leases of the boot before.
     pub fn expected() -> ReclaimedLeases {
         ReclaimedLeases {
-            claimed: Some(HashSet::new()),
+            claimed: Some(HashMap::new()),
         }
     }
 
@@ -30,13 +40,29 @@ impl ReclaimedLeases {
 
     /// The client had the lease in a boot before, whichever handle that had.
     pub fn has(&self, client: ClientId, dir: Fid) -> bool {
-        let claimed = self.claimed.as_ref();
-        claimed.is_some_and(|claimed| claimed.contains(&(client, dir)))
+        self.claim(client, dir) == Some(Claim::Given)
     }
 
-    pub fn add(&mut self, client: ClientId, dir: Fid) {
-        if let Some(claimed) = &mut self.claimed {
-            claimed.insert((client, dir));
+    /// The client does not get the lease of one of the directories: a set of these need not wait for it.
+    pub fn lack(&self, client: ClientId, dirs: &[LeasedDir]) -> bool {
+        let is_refused =
+            |leased: &LeasedDir| self.claim(client, leased.dir) == Some(Claim::Refused);
+        dirs.iter().any(is_refused)
+    }
+
+    fn claim(&self, client: ClientId, dir: Fid) -> Option<Claim> {
+        self.claimed.as_ref()?.get(&(client, dir)).copied()
+    }
+
+    /// A claim is answered. A lease that was given once is not refused later.
+    pub fn add(&mut self, client: ClientId, dir: Fid, claim: Claim) {
+        let Some(claimed) = &mut self.claimed else {
+            return;
+        };
+        match claim {
+            Claim::Given => drop(claimed.insert((client, dir), claim)),
+            Claim::Refused if claimed.len() >= REMEMBERED_MAX => {}
+            Claim::Refused => drop(claimed.entry((client, dir)).or_insert(claim)),
         }
     }
 

@@ -235,6 +235,99 @@ fn a_set_that_removes_a_directory_does_not_overtake_the_one_that_empties_it() {
     }
 }
 
+/// Their client is ready when they are answered, and claims no lease for them.
+#[test]
+fn closes_of_the_boot_before_are_answered_while_nobody_is_served() {
+    for is_done in [false, true] {
+        let mut held = Held::new();
+        let (holder, dir, file) = (held.holder, held.dir, held.file);
+        let handle = held.world.open(holder, file, WRITE).expect("it may");
+        let close = held.set(dir, held.lease, vec![sized(file, 7, handle)]);
+        let send = |world: &mut World, request: &Request, xid: u64| {
+            world.send_in(holder, 7, Xid(xid), 0, request.clone())
+        };
+        if is_done {
+            let done = send(&mut held.world, &close, 1000);
+            assert!(held.world.wait(done).0.is_ok());
+            held.world.flush();
+        }
+        held.world.crash_awaiting();
+        let closed = send(&mut held.world, &close, 1000);
+        let answer = held.world.poll(closed).expect("it waits for nobody").0;
+        match is_done {
+            true => assert!(matches!(answer, Ok(Reply::Updated { .. })), "{answer:?}"),
+            false => assert_eq!(answer, Err(FsError::Stale)),
+        }
+        let changes = vec![sized(file, 7, handle), remove(0, "other", file)];
+        let more = held.set(dir, held.lease, changes);
+        let waits = send(&mut held.world, &more, 1001);
+        assert_eq!(
+            held.world.poll(waits),
+            None,
+            "a lease may be claimed for it"
+        );
+        held.ready();
+        held.world.check();
+    }
+}
+
+#[test]
+fn a_set_of_a_directory_that_is_gone_is_answered_by_its_record() {
+    let mut held = Held::new();
+    let (holder, dir) = (held.holder, held.dir);
+    let sub = held.world.mkdir(holder, dir, "sub");
+    let inside = held.world.touch(holder, sub, "x");
+    held.world.flush();
+    give_all_back(&mut held.world, holder);
+    let leases = held.world.leased(holder, &[dir, sub]);
+    let frame = [
+        held.set(sub, leases[1].lease, vec![remove(0, "x", inside)]),
+        held.set(dir, leases[0].lease, vec![remove(0, "sub", sub)]),
+    ];
+    let send = |world: &mut World| {
+        [0, 1].map(|index| {
+            let request = frame[usize::from(index)].clone();
+            world.send_in(holder, 7, Xid(1000), index, request)
+        })
+    };
+    for tag in send(&mut held.world) {
+        assert!(held.world.wait(tag).0.is_ok());
+    }
+    held.world.flush();
+    held.world.crash_awaiting();
+    let tags = send(&mut held.world);
+    held.claim(holder).expect("its own").expect("free");
+    held.dir = sub;
+    assert_eq!(held.claim(holder), Err(FsError::Stale));
+    for tag in tags {
+        let answer = held.world.poll(tag).expect("it waits for nobody").0;
+        assert!(matches!(answer, Ok(Reply::Updated { .. })), "{answer:?}");
+    }
+    held.ready();
+    held.world.check();
+}
+
+/// A process that takes over is ready when its sets are answered.
+#[test]
+fn a_set_whose_lease_is_refused_is_refused_at_once() {
+    let mut held = Held::new();
+    let (holder, visitor, dir) = (held.holder, held.visitor, held.dir);
+    let set = held.set(dir, LockHandle(0), vec![remove(0, "f", held.file)]);
+    held.world.crash_awaiting();
+    let before = held.world.send(holder, set.clone());
+    assert_eq!(held.world.poll(before), None, "a claim may come");
+    held.claim(visitor).expect("the first").expect("free");
+    assert_eq!(held.claim(holder), Ok(None));
+    let after = held.world.send(holder, set);
+    for tag in [before, after] {
+        let answer = held.world.poll(tag).expect("it waits for nobody").0;
+        assert_eq!(answer, Err(FsError::Stale));
+    }
+    held.ready();
+    assert_eq!(held.world.names(holder, dir), ["f"]);
+    held.world.check();
+}
+
 #[test]
 fn a_set_under_a_claimed_lease_is_done_while_nobody_is_served() {
     let mut held = Held::new();

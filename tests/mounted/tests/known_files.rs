@@ -190,6 +190,8 @@ fn what_was_changed_of_known_files_outlives_restarts_of_the_mdt() {
     cluster.timed("looking elsewhere", || {
         assert_eq!(output(cluster.root(1), LOOK), seen)
     });
+    let said = cluster.said(0);
+    assert!(!said.contains("evicted this mount"), "{said}");
     is_at_rest(cluster);
 }
 

@@ -9,32 +9,40 @@ use wire::mdt::{Reply, Request};
 use super::Mds;
 use crate::cover::to_wire;
 use crate::event::{Call, Output};
-use crate::reclaimed::are_leased;
+use crate::reclaimed::{Claim, are_leased};
 use crate::request::reply;
 use crate::txn::{Result, Txn};
 
 impl Mds {
     /// A client claims a write lease that it had in the boot before.
     pub(super) fn reclaim_lease(&mut self, call: Call, dir: Fid, out: &mut Vec<Output>) {
-        match self.give_lease_back(call.client, dir) {
+        let answer = self.give_lease_back(call.client, dir);
+        let claim = match &answer {
+            Ok(Reply::WriteLease { grant: Some(_), .. }) => Claim::Given,
+            _ => Claim::Refused,
+        };
+        self.reclaimed.add(call.client, dir, claim);
+        match answer {
             Ok(answer) => reply(out, call, Ok(answer)),
-            Err(failure) => return self.fail(call, failure, out),
+            Err(failure) => self.fail(call, failure, out),
         }
         self.serve_reclaimed(out);
     }
 
-    /// Sets that were sent again before their leases were claimed wait no longer. One may bring the lease
-    /// that the next one needs, or empty the directory that it removes: those of a frame stay in their
-    /// order.
+    /// Sets that were sent again before their leases were claimed wait no longer. Nor do those that will not
+    /// get a lease: a set that was done before the restart is found by its reply record, others are refused.
+    /// One may bring the lease that the next one needs, or empty the directory that it removes: those of a
+    /// frame stay in their order.
     fn serve_reclaimed(&mut self, out: &mut Vec<Output>) {
         loop {
-            let leases = (&self.locks, &self.reclaimed);
+            let (locks, reclaimed) = (&self.locks, &self.reclaimed);
             let mut behind = HashSet::new();
             let is_next = |(call, request): &(Call, Request)| match request {
                 Request::Update { dirs, .. } => {
-                    let is_leased = are_leased(leases, call.client, dirs);
+                    let is_leased = are_leased((locks, reclaimed), call.client, dirs);
+                    let is_answered = is_leased || reclaimed.lack(call.client, dirs);
                     let frame = (call.client, call.slot, call.xid);
-                    let is_next = is_leased && !behind.contains(&frame);
+                    let is_next = is_answered && !behind.contains(&frame);
                     if !is_next {
                         behind.insert(frame);
                     }
@@ -62,9 +70,6 @@ impl Mds {
         let is_empty = txn.live_dir(dir)?.entries == 0;
         let used = self.used_children_so_far(client, dir)?;
         let grant = self.locks.try_write_lease_without(None, client, dir, &used);
-        if grant.is_some() {
-            self.reclaimed.add(client, dir);
-        }
         let withdrawn = grant.iter().flat_map(|grant| &grant.withdrawn);
         Ok(Reply::WriteLease {
             outside: withdrawn.map(|(child, _)| Fid(*child)).collect(),
@@ -73,8 +78,8 @@ impl Mds {
         })
     }
 
-    /// The request is a set under write leases that the client has claimed, and none waits that its
-    /// frame has before it.
+    /// The request is a set under write leases that the client has claimed, or was refused, and none waits
+    /// that its frame has before it.
     pub(crate) fn is_under_reclaimed(&self, call: Call, request: &Request) -> bool {
         let is_before = |(other, request): &(Call, Request)| {
             (other.client, other.slot, other.xid) == (call.client, call.slot, call.xid)
@@ -83,7 +88,9 @@ impl Mds {
         };
         match request {
             Request::Update { dirs, .. } => {
-                self.has_write_leases(call.client, dirs) && !self.recovery.waiting().any(is_before)
+                let is_answered = self.has_write_leases(call.client, dirs)
+                    || self.reclaimed.lack(call.client, dirs);
+                is_answered && !self.recovery.waiting().any(is_before)
             }
             _ => false,
         }

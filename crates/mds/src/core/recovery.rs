@@ -2,11 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use base::{BootEpoch, ClientId, FsError, Tick, Timestamp, Transno};
+use base::{BootEpoch, ClientId, Fid, FsError, Tick, Timestamp, Transno};
 use rpc::Departure;
 use rpc::window::GIVEN_UP_FOR;
 use storage::{KeyRange, StorageError};
-use wire::mdt::{Reply, Request, SetAttr};
+use wire::mdt::{OpenHandle, Reply, Request, SetAttr};
+use wire::update::Change;
 
 use super::Mds;
 use crate::event::{Call, Output};
@@ -161,12 +162,21 @@ impl Mds {
                 handle,
                 change,
                 ..
-            } => {
-                let is_over = self.opens.get(*handle, call.client, *fid).is_err();
-                is_over || *change == SetAttr::default()
-            }
+            } => self.is_over(call.client, *handle, *fid) || *change == SetAttr::default(),
+            // Its client claims no lease for closes alone, and is not ready before they are answered.
+            Request::Update { changes, .. } => changes.iter().all(|change| match change {
+                Change::Size { fid, handle, .. } => {
+                    *handle != OpenHandle::default() && self.is_over(call.client, *handle, *fid)
+                }
+                _ => false,
+            }),
             _ => false,
         }
+    }
+
+    /// The target knows of no such use of the file, at least not in this boot.
+    fn is_over(&self, client: ClientId, handle: OpenHandle, fid: Fid) -> bool {
+        self.opens.get(handle, client, fid).is_err()
     }
 
     /// A client does again what it was answered with `answer` in an earlier boot.
