@@ -100,6 +100,22 @@ fn a_new_tree_is_made_without_a_request_and_seen_by_all() {
     assert_eq!(cluster.fsck(), None);
 }
 
+// SEMANTICS: op.open
+#[test]
+fn a_program_that_nobody_has_heard_of_runs_as_soon_as_it_is_written() {
+    let cluster = cluster();
+    let roots = [0, 1].map(|number| cluster.root(number).join("tree"));
+    fs::create_dir(&roots[0]).unwrap();
+    for number in 0..25 {
+        let name = format!("program{number}");
+        fs::copy("/bin/true", roots[0].join(&name)).unwrap();
+        for root in &roots {
+            let status = Command::new(root.join(&name)).status();
+            assert!(status.unwrap().success(), "{name}");
+        }
+    }
+}
+
 /// What a large tree may take on a busy machine.
 const MAKING: Duration = Duration::from_secs(240);
 /// So many directories, and so many files in each.

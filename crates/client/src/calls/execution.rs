@@ -29,6 +29,8 @@ impl Client {
             }
             mark
         };
+        // What was just written comes to the MDT with a use for writing, which has to end first.
+        self.report_births_first(&[fid]).await;
         self.end_idle_writer(fid).await?;
         let handle = self.register(fid, EXECUTING, OpenIntent::First).await?;
         Ok(Execution { handle, mark })
