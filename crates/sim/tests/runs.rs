@@ -91,7 +91,7 @@ fn without_faults_nothing_is_wrong() {
 /// Enough of them for the rarest pair: so many are run,
 const SEEDS: RangeInclusive<u64> = 61..=130;
 /// and up to so many more as long as a pair has not met.
-const MORE_SEEDS: RangeInclusive<u64> = 131..=260;
+const MORE_SEEDS: RangeInclusive<u64> = 131..=600;
 
 #[test]
 fn every_call_meets_every_fault_and_nothing_is_wrong() {
