@@ -214,6 +214,14 @@ impl Edits {
         }
     }
 
+    /// The name led to that file, and went.
+    pub fn has_gone(&self, dir: Fid, name: &Name, fid: Fid) -> bool {
+        let removal = self
+            .removal_of(dir, name)
+            .and_then(|number| self.get(number));
+        matches!(removal, Some(Edit::Removal(removal)) if removal.fid == fid)
+    }
+
     /// The place of a name that went.
     pub fn place_of(&self, dir: Fid, name: &Name) -> Option<u64> {
         match self.get(self.removal_of(dir, name)?)? {

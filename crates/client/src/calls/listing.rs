@@ -209,9 +209,14 @@ impl Client {
         let (Some(cover), Some(newer)) = (cover, newer) else {
             return false;
         };
-        let directory = state.cache.inode(mark.dir).directory();
-        let is_covered = |entry: &&DirEntry| !cover.outside.contains(&entry.name);
-        let covered = entries.iter().filter(is_covered);
+        let State { cache, births, .. } = &mut *state;
+        let directory = cache.inode(mark.dir).directory();
+        // A walk brings pages of directories of which the MDT has not heard everything.
+        let is_current = |entry: &&DirEntry| {
+            let has_gone = births.edits().has_gone(mark.dir, &entry.name, entry.fid);
+            !has_gone && !cover.outside.contains(&entry.name)
+        };
+        let covered = entries.iter().filter(is_current);
         let listed = covered.map(|entry| (entry.cookie, listed(entry)));
         match cover.list {
             true => directory.extend(from, listed, *end),

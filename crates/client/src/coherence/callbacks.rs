@@ -158,7 +158,9 @@ impl Client {
                 let range = base::ByteRange::ALL;
                 forget.forget(Forget::Pages { fid: dir, range });
             }
-            let lost = match (&name, bits.contains(Bits::NAMES)) {
+            // The list does not show the name from here on, whatever else told of it.
+            let is_named = bits.overlaps(Bits::NAMES.union(Bits::LIST));
+            let lost = match (&name, is_named) {
                 (Some(name), true) => state.cache.inode(dir).directory().forget_name(name),
                 _ => None,
             };
@@ -171,7 +173,7 @@ impl Client {
             let lost = lost
                 .map(|named| named.fid)
                 .or((child != Fid::NONE).then_some(child));
-            if let (Some(name), Some(fid), true) = (name, lost, bits.contains(Bits::NAMES)) {
+            if let (Some(name), Some(fid), true) = (name, lost, is_named) {
                 let name = KernelName { dir, name, fid };
                 self.forget_name(&mut state, name, Leads::Elsewhere, &mut forget);
             }

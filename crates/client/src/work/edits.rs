@@ -1,8 +1,12 @@
 //! What becomes of changes of files that the MDT knows when it has answered (ADR 19).
 
-use base::{Fid, FsError, Timestamp};
+use base::{Fid, FsError, Name, Timestamp};
+use dlm::Bits;
 
+use crate::cache::directory::Named;
 use crate::cache::edits::Edit;
+use crate::cache::listed::Listed;
+use crate::cache::local_changes::NameChange;
 use crate::executor::spawn;
 use crate::session::client::Client;
 use crate::session::locks::WRITE_LEASE;
@@ -60,6 +64,7 @@ fn is_done(state: &mut State, number: u64, (version, at): (u64, Timestamp)) {
     match edit {
         Edit::Removal(removal) => {
             state.cache.inode(removal.dir).attrs.born(version, at);
+            name_again(state, removal.dir, &removal.name);
             state.drop_if_idle(removal.fid);
         }
         Edit::Amendment(amendment) => {
@@ -70,4 +75,21 @@ fn is_done(state: &mut State, number: u64, (version, at): (u64, Timestamp)) {
             }
         }
     }
+}
+
+/// The MDT knows since now what became of the name. An answer that is on its way may be older.
+fn name_again(state: &mut State, dir: Fid, name: &Name) {
+    let named = state.cache.directory_of(dir).and_then(|d| d.get(name));
+    let kind = |fid| state.cache.attr_of(fid).map(|attr| attr.kind);
+    let change = match named.and_then(|named| Some((named, kind(named.fid)?))) {
+        None => NameChange::Removed(name.clone()),
+        Some((Named { fid, cookie }, kind)) => {
+            let name = name.clone();
+            let entry = Listed { name, fid, kind };
+            NameChange::Made { cookie, entry }
+        }
+    };
+    let has_place = named.is_none_or(|named| named.cookie != 0);
+    let is_covered = has_place && state.locks.holds(dir, Bits::NAMES);
+    state.cache.name_changed(dir, change, is_covered);
 }

@@ -235,7 +235,7 @@ impl<D: Disk> ExtentDisk<D> {
         self.end_checkpoint(checkpoint, written)
     }
 
-    /// A checkpoint in three steps: the second, [`Checkpoint::write`], needs no lock. All commits must be
+    /// A checkpoint in three steps: the second, `Checkpoint::write`, needs no lock. All commits must be
     /// durable, and none may come before the third.
     pub fn begin_checkpoint(&self, drained: u64) -> Result<Checkpoint> {
         self.check_running()?;
