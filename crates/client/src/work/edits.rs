@@ -80,16 +80,68 @@ fn is_done(state: &mut State, number: u64, (version, at): (u64, Timestamp)) {
 /// The MDT knows since now what became of the name. An answer that is on its way may be older.
 fn name_again(state: &mut State, dir: Fid, name: &Name) {
     let named = state.cache.directory_of(dir).and_then(|d| d.get(name));
-    let kind = |fid| state.cache.attr_of(fid).map(|attr| attr.kind);
-    let change = match named.and_then(|named| Some((named, kind(named.fid)?))) {
-        None => NameChange::Removed(name.clone()),
-        Some((Named { fid, cookie }, kind)) => {
+    let kind = named.and_then(|named| Some(state.cache.attr_of(named.fid)?.kind));
+    let (change, is_known) = match (named, kind) {
+        (None, _) => (NameChange::Removed(name.clone()), true),
+        (Some(Named { fid, cookie }), Some(kind)) if cookie != 0 => {
             let name = name.clone();
             let entry = Listed { name, fid, kind };
-            NameChange::Made { cookie, entry }
+            (NameChange::Made { cookie, entry }, true)
         }
+        // Where it leads is to be asked.
+        (Some(_), _) => (NameChange::Removed(name.clone()), false),
     };
-    let has_place = named.is_none_or(|named| named.cookie != 0);
-    let is_covered = has_place && state.locks.holds(dir, Bits::NAMES);
+    let is_covered = is_known && state.locks.holds(dir, Bits::NAMES);
     state.cache.name_changed(dir, change, is_covered);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use base::LockHandle;
+    use dlm::Mode;
+    use wire::FileKind;
+    use wire::attr::Grant;
+
+    use super::*;
+    use crate::session::locks::Locks;
+
+    const DIR: Fid = Fid(7);
+
+    fn leased() -> State {
+        let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
+        let grant = Grant {
+            handle: LockHandle(5),
+            fid: DIR,
+            mode: Mode::EX.index() as u8,
+            bits: WRITE_LEASE.0,
+            version: 1,
+        };
+        assert!(state.locks.take_write_lease(&grant, &[]));
+        state
+    }
+
+    /// Whether answers that were asked for before are to show the name as it is here.
+    fn overrides(state: &mut State, name: &Name) -> bool {
+        let mark = state.cache.mark(DIR);
+        name_again(state, DIR, name);
+        let mut changes = state.cache.changes_since(mark).expect("it is remembered");
+        changes.next().expect("there is one").current
+    }
+
+    #[test]
+    fn a_name_that_went_stays_away_and_one_whose_file_is_not_known_is_asked_for() {
+        let (mut state, name) = (leased(), Name::new(b"a").expect("valid"));
+        assert!(overrides(&mut state, &name), "it is gone");
+        let entry = Listed {
+            name: name.clone(),
+            fid: Fid(8),
+            kind: FileKind::Regular,
+        };
+        let made = NameChange::Made { cookie: 9, entry };
+        state.cache.name_changed(DIR, made, true);
+        assert!(!overrides(&mut state, &name), "it is there again");
+    }
 }
