@@ -177,7 +177,7 @@ fn remount_changes_what_it_names_and_nothing_else() {
     ];
     let mut script = format!(
         "cp -P mount.fuse.glint sbin/ && mount --bind sbin /sbin
-         ./mount.glint {}:/ mnt -o key=D/key,log=log; trap 'umount -l mnt' EXIT\n",
+         ./mount.glint {}:/ mnt -o key=D/key,log=log; trap './umount.fuse.glint mnt' EXIT\n",
         place.address
     );
     for (change, _) in changes {
