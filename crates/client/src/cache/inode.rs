@@ -37,13 +37,38 @@ impl Rare {
     }
 }
 
+/// Set in `References` since the kernel has forgotten a name.
+const NAME_FORGOTTEN: u64 = 1 << 63;
+
+/// References that the kernel holds, and whether it has forgotten a name of the file since it holds any.
+#[derive(Default)]
+struct References(u64);
+
+impl References {
+    fn count(&self) -> u64 {
+        self.0 & !NAME_FORGOTTEN
+    }
+
+    fn set_count(&mut self, count: u64) {
+        self.0 = match count {
+            0 => 0,
+            count => count | (self.0 & NAME_FORGOTTEN),
+        };
+    }
+
+    fn name_forgotten(&mut self) {
+        if self.0 > 0 {
+            self.0 |= NAME_FORGOTTEN;
+        }
+    }
+}
+
 /// One file in the cache, unknown at first. There are millions: what is rare is boxed.
 #[derive(Default)]
 pub(crate) struct Inode {
     /// Its attributes, and what keeps them valid.
     pub attrs: CachedAttr,
-    /// References the kernel holds.
-    lookups: u64,
+    references: References,
     rare: Option<Box<Rare>>,
     /// Of a directory.
     directory: Option<Box<Directory>>,
@@ -122,27 +147,29 @@ impl Inode {
 impl Inode {
     /// How many there are.
     pub fn lookups(&self) -> u64 {
-        self.lookups
+        self.references.count()
     }
 
     /// There are some.
     pub fn is_in_kernel(&self) -> bool {
-        self.lookups > 0
+        self.lookups() > 0
     }
 
     /// The kernel is about to have one more.
     pub fn refer(&mut self) {
-        self.lookups += 1;
+        self.references.set_count(self.lookups() + 1);
     }
 
     /// The kernel has `count` less.
     pub fn unrefer(&mut self, count: u64) {
-        self.lookups = self.lookups.saturating_sub(count);
+        let left = self.lookups().saturating_sub(count);
+        self.references.set_count(left);
     }
 
-    /// The kernel has `lookups` from the process before.
+    /// The kernel has `lookups` from the process before, in which it may have forgotten names.
     pub fn inherit_lookups(&mut self, lookups: u64) {
-        self.lookups = lookups;
+        self.references.set_count(lookups);
+        self.references.name_forgotten();
     }
 }
 
@@ -278,8 +305,15 @@ impl Inode {
         self.stale().is_some()
     }
 
+    /// The kernel has forgotten a name since it knows the file. A call that came by that name may still wait
+    /// in the kernel.
+    pub fn has_forgotten_names(&self) -> bool {
+        self.references.0 & NAME_FORGOTTEN != 0
+    }
+
     /// The kernel has forgotten one of the stale names.
     pub fn name_forgotten(&mut self) {
+        self.references.name_forgotten();
         if self.stale_known().is_some_and(StaleNames::forget) {
             self.change_rare(|rare| rare.stale = None);
         }
@@ -298,6 +332,11 @@ impl Inode {
         self.stale_known()?.wait()
     }
 
+    /// Some names may lead a call that came to the file so astray.
+    pub fn may_lead_astray(&self, reached: Reached) -> bool {
+        self.has_stale_names() || (reached == Reached::HeldFirst && self.has_forgotten_names())
+    }
+
     /// While a name is stale: a question by a path is to look it up again.
     pub fn answer_astray(&self, reached: Reached) -> Result<(), FsError> {
         let entrance = match (self.is_directory(), self.is_open()) {
@@ -307,6 +346,9 @@ impl Inode {
         };
         match self.stale() {
             Some(stale) if stale.lead_astray(entrance, reached) => Err(FsError::Stale),
+            None if reached == Reached::HeldFirst && self.has_forgotten_names() => {
+                Err(FsError::Stale)
+            }
             _ => Ok(()),
         }
     }
@@ -363,6 +405,21 @@ mod tests {
         assert!(inode.answer_astray(Reached::Perhaps).is_err());
         inode.name_forgotten();
         assert!(inode.answer_astray(Reached::ByPath).is_ok());
+    }
+
+    #[test]
+    fn a_link_looks_a_file_up_again_of_which_the_kernel_has_forgotten_a_name() {
+        let mut inode = Inode::default();
+        inode.refer();
+        assert!(inode.answer_astray(Reached::HeldFirst).is_ok());
+        inode.name_goes();
+        inode.name_forgotten();
+        assert!(inode.may_lead_astray(Reached::HeldFirst) && !inode.may_lead_astray(Reached::Held));
+        assert!(inode.answer_astray(Reached::HeldFirst).is_err());
+        assert!(inode.answer_astray(Reached::Held).is_ok(), "it has");
+        inode.unrefer(1);
+        inode.refer();
+        assert!(inode.answer_astray(Reached::HeldFirst).is_ok());
     }
 
     #[test]

@@ -18,6 +18,9 @@ pub enum Reached {
     Stat,
     /// By its path, with a lock held in the kernel that forgetting a name may need.
     Held,
+    /// The same in a call's first attempt. It may have waited for that lock since it looked the path up, so
+    /// names that the kernel has forgotten count as well.
+    HeldFirst,
 }
 
 /// By what a process may have come to a file, beside its names.
@@ -81,10 +84,11 @@ impl StaleNames {
             (_, Reached::Rightly) | (Entrance::Directory, Reached::Perhaps) => false,
             // A client that changes the name waits until it is forgotten, so the question came
             // before.
-            (Entrance::Directory, Reached::ByPath | Reached::Held | Reached::Stat) => {
-                self.is_misleading && self.is_late
-            }
-            (_, Reached::ByPath | Reached::Held) => true,
+            (
+                Entrance::Directory,
+                Reached::ByPath | Reached::Held | Reached::HeldFirst | Reached::Stat,
+            ) => self.is_misleading && self.is_late,
+            (_, Reached::ByPath | Reached::Held | Reached::HeldFirst) => true,
             (_, Reached::Perhaps) => entrance != Entrance::Open,
             // The same.
             (Entrance::Open, Reached::Stat) => !self.is_misleading || self.is_late,
@@ -141,6 +145,7 @@ mod tests {
             Reached::Perhaps,
             Reached::Stat,
             Reached::Held,
+            Reached::HeldFirst,
         ] {
             assert!(is_astray(&names, how), "{how:?}");
         }

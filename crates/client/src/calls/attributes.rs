@@ -58,12 +58,13 @@ impl Client {
         loop {
             let wait = {
                 let mut state = self.lock();
-                let Some(inode) = state.cache.known_mut(fid).filter(|i| i.has_stale_names()) else {
+                let known = state.cache.known_mut(fid);
+                let Some(inode) = known.filter(|inode| inode.may_lead_astray(reached)) else {
                     return result;
                 };
                 result = inode.answer_astray(reached);
                 match reached {
-                    Reached::Held | Reached::Rightly => None,
+                    Reached::Held | Reached::HeldFirst | Reached::Rightly => None,
                     Reached::ByPath | Reached::Perhaps | Reached::Stat => inode.wait_for_names(),
                 }
             };

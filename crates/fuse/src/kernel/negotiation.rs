@@ -115,7 +115,9 @@ pub struct InitWish {
 }
 
 impl Default for InitWish {
-    /// What suits a coherent network file system. Wish locks, ACLs and O_TRUNC by adding to it.
+    /// What suits a coherent network file system. Wish locks, ACLs and O_TRUNC by adding to it. Targets of
+    /// symlinks are not for the kernel to keep: it would follow a link whose name it is about to forget
+    /// without a question.
     fn default() -> InitWish {
         InitWish {
             flags: InitFlags::ASYNC_READ
@@ -125,7 +127,6 @@ impl Default for InitWish {
                 | InitFlags::ASYNC_DIO
                 | InitFlags::PARALLEL_DIROPS
                 | InitFlags::MAX_PAGES
-                | InitFlags::CACHE_SYMLINKS
                 | InitFlags::EXPLICIT_INVAL_DATA
                 | InitFlags::HANDLE_KILLPRIV_V2
                 | InitFlags::SETXATTR_EXT

@@ -1,7 +1,7 @@
 //! What the kernel says of a thread that has called.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base::Fid;
 use client::Credentials;
@@ -184,13 +184,21 @@ pub(super) fn is_chown(thread: u32) -> Option<bool> {
     Some(CHOWNS.contains(&number) || CHOWNS_HERE.contains(&number))
 }
 
+/// A call, as [`call`] says it, gives a file one more name.
+pub(super) fn is_link(call: &str) -> bool {
+    let number = Call::said(call).map(|call| call.number);
+    number.is_some_and(|number| number == libc::SYS_linkat || LINK_HERE.contains(&number))
+}
+
 /// The call that the thread is in, as the kernel says it: number, arguments and place on the stack. None: the
 /// kernel does not say, or the thread is in none.
 pub(super) fn call(thread: u32) -> Option<Box<str>> {
-    // A caller is not asleep yet while its request is read by another processor.
-    const TRIES: u32 = 50;
+    // A caller is not asleep yet while its request is read by another processor. It needs a processor for
+    // that, which it may not get for long.
+    const PATIENCE: Duration = Duration::from_secs(1);
     const PAUSE: Duration = Duration::from_micros(200);
-    for _ in 0..TRIES {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
         let call = told(thread, "syscall")?;
         match call.trim() {
             "running" => std::thread::sleep(PAUSE),
@@ -201,6 +209,12 @@ pub(super) fn call(thread: u32) -> Option<Box<str>> {
     }
     None
 }
+
+/// Those that only older architectures have, and those of programs of 32 bits.
+#[cfg(target_arch = "x86_64")]
+const LINK_HERE: &[libc::c_long] = &[libc::SYS_link, 9, 303];
+#[cfg(not(target_arch = "x86_64"))]
+const LINK_HERE: &[libc::c_long] = &[];
 
 const CHOWNS: &[libc::c_long] = &[libc::SYS_fchown, libc::SYS_fchownat];
 

@@ -169,13 +169,16 @@ impl Asked {
             let retries = &answer.context.retries;
             let is_found = retries.has_found(answer.thread, fid, question);
             let _pin = is_found.then(|| client.pin(fid));
-            let begins = client.is_directory(fid) && retries.begins_at(answer.thread, fid);
+            let begins = || match client.is_directory(fid) {
+                true => retries.begins_at(answer.thread, fid),
+                false => retries.begins_at_file(answer.thread, fid, question),
+            };
             if !is_found
-                && !begins
+                && !begins()
                 && let Err(failure) = client.reached_rightly(fid, reached).await
                 && !caller::has_by_descriptor(answer.thread, fid)
             {
-                return answer.error(failure);
+                return answer.astray((fid, question), failure);
             }
             work.await;
         });
@@ -204,6 +207,18 @@ impl Asked {
         if failure == FsError::Stale {
             self.context.retries.told(self.thread);
         }
+        self.refuse(failure);
+    }
+
+    /// Answers what was asked about a file to which its name leads no more.
+    fn astray(&self, (fid, question): (Fid, Question), failure: FsError) {
+        if failure == FsError::Stale {
+            self.context.retries.told_of(self.thread, fid, question);
+        }
+        self.refuse(failure);
+    }
+
+    fn refuse(&self, failure: FsError) {
         if let Some(replier) = self.replier() {
             replier.error(errno(failure));
         }

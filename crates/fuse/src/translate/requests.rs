@@ -349,8 +349,14 @@ fn link(asked: Asked, source: u64, dir: Fid, bytes: &[u8]) {
         Err(failure) => return asked.error(failure),
     };
     let (client, answer) = (asked.client(), asked.clone());
-    // The kernel holds the directory, and asked for the file's attributes before.
-    asked.run_at(source, (Reached::Held, Question::Use), async move {
+    // The kernel holds the directory. It may have asked for the file's attributes before, and goes on where
+    // it is told to look again then. Threads without a number share their attempts: one could end another's.
+    let is_first = asked.thread != 0 && !asked.context.retries.has_looked_up(asked.thread);
+    let reached = match is_first {
+        true => Reached::HeldFirst,
+        false => Reached::Held,
+    };
+    asked.run_at(source, (reached, Question::Link), async move {
         let linked = client.link(source, dir, name.clone()).await;
         let linked = linked.map_err(|failure| answer.failed_in(&[dir], failure));
         answer.made(dir, &name, linked);

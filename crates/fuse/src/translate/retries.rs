@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use base::Fid;
 use wire::FileKind;
 
+use super::caller;
+
 /// Threads remembered at most; beyond, some call may have to be made again by its user.
 const THREADS_MAX: usize = 4096;
 /// Names looked up in one attempt, at most. Beyond, as with paths of more than a hundred directories, a call
@@ -34,6 +36,8 @@ pub(super) enum Question {
     Change,
     /// Anything else, which is the last. Behind attributes only.
     Use,
+    /// One more name for it, as `Use`.
+    Link,
 }
 
 /// What a name was found to lead to.
@@ -85,8 +89,8 @@ impl Found {
             }
             Found::Symlink(_, last) | Found::File(_, last) => {
                 let belongs = match (*last, question) {
-                    (None | Some(Question::Attributes), Question::Use) => true,
-                    (Some(_), Question::Use) => false,
+                    (None | Some(Question::Attributes), Question::Use | Question::Link) => true,
+                    (Some(_), Question::Use | Question::Link) => false,
                     (last, question) => last.is_none_or(|last| last < question),
                 };
                 if belongs {
@@ -108,6 +112,10 @@ struct Attempt {
     call: Option<Call>,
     /// What its names led to.
     found: Vec<Found>,
+    /// The question that was answered `ESTALE` in the first attempt, and about which file.
+    began_with: Option<(Fid, Question)>,
+    /// One of its names led nowhere.
+    has_missed: bool,
     /// How many more names belong to it.
     names: u16,
 }
@@ -118,8 +126,13 @@ impl Attempt {
             Some(_) => NAMES,
             None => NAMES_OF_UNKNOWN,
         };
-        let found = Vec::new();
-        Attempt { call, found, names }
+        Attempt {
+            call,
+            found: Vec::new(),
+            began_with: None,
+            has_missed: false,
+            names,
+        }
     }
 
     /// A thread that is in this call now may be in this attempt.
@@ -131,6 +144,25 @@ impl Attempt {
     fn has_found_directory(&self, dir: Fid) -> bool {
         let is_it = |found: &Found| matches!(found, Found::Directory(fid, _) if *fid == dir);
         self.found.iter().any(is_it)
+    }
+
+    fn has_looked_up(&self) -> bool {
+        self.has_missed || !self.found.is_empty()
+    }
+
+    /// Its path begins at the file: a descriptor. Errors of some questions do not end a call, so it may still
+    /// be in its first attempt. A second one begins with the same question again. One that is to link a file
+    /// has looked up the new name.
+    fn begins_at_file(&self, fid: Fid, question: Question) -> bool {
+        if self.call.as_deref().is_some_and(caller::is_link) {
+            let is_file = |found: &Found| matches!(found, Found::File(..));
+            return self.has_looked_up() && !self.found.iter().any(is_file);
+        }
+        let is_directory = |found: &Found| matches!(found, Found::Directory(..));
+        self.call.is_some()
+            && !self.has_missed
+            && self.found.iter().all(is_directory)
+            && self.began_with == Some((fid, question))
     }
 }
 
@@ -219,11 +251,38 @@ impl Retries {
         self.attempt(thread, begins).unwrap_or(false)
     }
 
+    /// `thread` is answered that it is to look again, for what it has asked about `fid`.
+    pub fn told_of(&self, thread: u32, fid: Fid, question: Question) {
+        self.told(thread);
+        self.attempt(thread, |attempt| {
+            attempt.began_with = Some((fid, question));
+        });
+    }
+
+    /// `thread` has looked a name up in its second attempt.
+    pub fn has_looked_up(&self, thread: u32) -> bool {
+        let has_looked_up = |attempt: &mut Attempt| attempt.has_looked_up();
+        self.attempt(thread, has_looked_up).unwrap_or(false)
+    }
+
+    /// `thread` asks this about the file `fid`, where its path begins: no name leads there.
+    pub fn begins_at_file(&self, thread: u32, fid: Fid, question: Question) -> bool {
+        let begins = |attempt: &mut Attempt| {
+            let begins = attempt.begins_at_file(fid, question);
+            if begins {
+                attempt.found.push(Found::File(fid, Some(question)));
+            }
+            begins
+        };
+        self.attempt(thread, begins).unwrap_or(false)
+    }
+
     /// A name that `thread` asked for leads there, or nowhere.
     pub fn looked_up(&self, thread: u32, found: Option<FoundName>) {
         let is_over = self.attempt(thread, |attempt| {
             attempt.names -= 1;
             let is_over = attempt.names == 0 || attempt.found.iter().any(Found::is_last);
+            attempt.has_missed |= found.is_none();
             attempt.found.extend(found.map(|name| match name.kind {
                 FileKind::Directory => Found::Directory(name.fid, OF_DIRECTORY),
                 FileKind::Symlink => Found::Symlink(name.fid, None),
@@ -254,175 +313,5 @@ impl Retries {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use super::*;
-
-    const A: Fid = Fid(7);
-    const B: Fid = Fid(8);
-
-    fn name(fid: Fid, kind: FileKind) -> FoundName {
-        FoundName { fid, kind }
-    }
-
-    /// Threads of whose calls the kernel says nothing.
-    fn unknown() -> Retries {
-        Retries::new(|_| None)
-    }
-
-    thread_local! {
-        static CALL: Cell<&'static str> = const { Cell::new("link") };
-    }
-
-    /// All threads are in the call that `CALL` names.
-    fn known() -> Retries {
-        Retries::new(|_| Some(CALL.get().into()))
-    }
-
-    #[test]
-    fn only_a_second_attempt_is_believed_and_only_for_its_questions() {
-        let retries = unknown();
-        let (attributes, found) = (Question::Attributes, Some(name(A, FileKind::Directory)));
-        retries.looked_up(1, found);
-        assert!(!retries.has_found(1, A, attributes), "a first attempt");
-        retries.told(1);
-        assert!(!retries.has_found(1, A, attributes), "not looked up again");
-        retries.looked_up(1, found);
-        retries.looked_up(1, None);
-        assert!(!retries.has_found(1, B, attributes) && !retries.has_found(2, A, attributes));
-        assert!(retries.has_come_to_directory(1, A) && !retries.has_come_to_directory(1, B));
-        assert!((0..OF_DIRECTORY).all(|_| retries.has_found(1, A, attributes)));
-        assert!(!retries.has_found(1, A, attributes), "the next call");
-    }
-
-    /// How many of these questions about a file, one after the other, are those of the call that found
-    /// it.
-    fn of_one_call(questions: &[Question]) -> usize {
-        let retries = unknown();
-        retries.told(1);
-        retries.looked_up(1, Some(name(A, FileKind::Regular)));
-        let belongs = |question: &&Question| retries.has_found(1, A, **question);
-        questions.iter().take_while(belongs).count()
-    }
-
-    #[test]
-    fn the_next_call_about_a_file_is_told_from_the_second_attempt() {
-        use Question::{Attributes, Capability, Change, NoCapability, Open, Use};
-        assert_eq!(of_one_call(&[Attributes, Open, Change]), 3, "O_TRUNC");
-        assert_eq!(of_one_call(&[Attributes, Use]), 2, "getxattr");
-        assert_eq!(of_one_call(&[Attributes, Change]), 2, "chmod");
-        assert_eq!(of_one_call(&[Capability, Change]), 2, "chown");
-        assert_eq!(
-            of_one_call(&[Capability, NoCapability, Change]),
-            3,
-            "chown of what has a capability"
-        );
-        assert_eq!(
-            of_one_call(&[Attributes, Open, Capability, Change]),
-            4,
-            "O_TRUNC of what has a capability"
-        );
-        assert_eq!(of_one_call(&[Capability, Capability]), 1);
-        assert_eq!(of_one_call(&[Attributes, Attributes]), 1, "stat, twice");
-        assert_eq!(of_one_call(&[Use, Attributes]), 1);
-        assert_eq!(of_one_call(&[Open, Use]), 1);
-        assert_eq!(of_one_call(&[Change, Change]), 1);
-    }
-
-    /// A call of `link` in its second attempt, and then a look at the new name, which another mount has
-    /// removed.
-    #[test]
-    fn a_call_after_the_second_attempt_is_not_believed() {
-        let file = Some(name(A, FileKind::Regular));
-        let after = |questions: &[Question], goes_on: &dyn Fn(&Retries)| {
-            let retries = unknown();
-            retries.told(1);
-            retries.looked_up(1, file);
-            for question in questions {
-                assert!(retries.has_found(1, A, *question), "{question:?}");
-            }
-            goes_on(&retries);
-            retries.has_found(1, A, Question::Attributes)
-        };
-        let looks_up = |retries: &Retries| retries.looked_up(1, file);
-        assert!(!after(&[Question::Use], &|retries| retries.ended(1)));
-        for last in [
-            Question::Open,
-            Question::Capability,
-            Question::Use,
-            Question::Change,
-        ] {
-            assert!(!after(&[last], &looks_up), "{last:?}");
-        }
-        // `link` asks for the attributes of its file, and looks the new directory up then.
-        let retries = unknown();
-        retries.told(1);
-        retries.looked_up(1, file);
-        assert!(retries.has_found(1, A, Question::Attributes));
-        retries.looked_up(1, Some(name(B, FileKind::Directory)));
-        assert!(retries.has_found(1, A, Question::Use));
-    }
-
-    #[test]
-    fn an_attempt_is_over_when_its_thread_is_in_another_call() {
-        let retries = known();
-        let file = Some(name(A, FileKind::Regular));
-        let looks_up = || {
-            CALL.set("link");
-            retries.told(1);
-            retries.looked_up(1, file);
-        };
-        looks_up();
-        assert!(retries.has_found(1, A, Question::Attributes));
-        CALL.set("stat");
-        assert!(!retries.has_found(1, A, Question::Use) && retries.none());
-        looks_up();
-        CALL.set("stat");
-        assert!(!retries.is_second(1) && retries.none());
-    }
-
-    #[test]
-    fn a_path_begins_at_a_directory_that_is_not_looked_up_in_the_second_attempt() {
-        let (known, unknown) = (known(), unknown());
-        for retries in [&known, &unknown] {
-            assert!(!retries.begins_at(1, A), "a first attempt");
-            retries.told(1);
-            retries.looked_up(1, Some(name(B, FileKind::Directory)));
-        }
-        assert!(known.begins_at(1, A) && !known.begins_at(1, B) && !unknown.begins_at(1, A));
-        assert!(known.has_come_to_directory(1, A) && !unknown.has_come_to_directory(1, A));
-    }
-
-    #[test]
-    fn a_path_may_be_long() {
-        let retries = known();
-        retries.told(1);
-        (0..250).for_each(|fid| retries.looked_up(1, Some(name(Fid(fid), FileKind::Directory))));
-        retries.looked_up(1, Some(name(A, FileKind::Regular)));
-        (0..250).for_each(|fid| retries.looked_up(1, Some(name(Fid(fid), FileKind::Directory))));
-        assert!(retries.has_found(1, A, Question::Use));
-    }
-
-    #[test]
-    fn a_path_goes_on_behind_a_symlink() {
-        let retries = unknown();
-        retries.told(1);
-        retries.looked_up(1, Some(name(A, FileKind::Symlink)));
-        assert!(retries.has_found(1, A, Question::Use));
-        retries.looked_up(1, Some(name(B, FileKind::Regular)));
-        assert!(retries.has_found(1, B, Question::Open));
-    }
-
-    #[test]
-    fn an_attempt_ends_with_its_names() {
-        let retries = unknown();
-        retries.told(1);
-        (0..NAMES_OF_UNKNOWN).for_each(|_| retries.looked_up(1, None));
-        assert!(!retries.is_second(1) && retries.none());
-        let retries = known();
-        retries.told(1);
-        (0..NAMES).for_each(|_| retries.looked_up(1, None));
-        assert!(retries.none());
-    }
-}
+#[path = "retries_tests.rs"]
+mod tests;
