@@ -414,6 +414,8 @@ impl<H: Handler + ?Sized> Reader<H> {
         };
         let alone = match request.opcode {
             Opcode::Forget | Opcode::BatchForget | Opcode::Releasedir => true,
+            // Whether a file is open must be known when its name goes, by the caller's next call.
+            Opcode::Release => true,
             // These move data, which takes its time.
             Opcode::Read | Opcode::Write | Opcode::Readdir | Opcode::Readdirplus => false,
             _ => !watch.falls_behind(),

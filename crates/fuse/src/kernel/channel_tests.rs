@@ -74,6 +74,8 @@ impl Kernel {
 struct Notes {
     seen: Mutex<Vec<String>>,
     knows_interrupted: bool,
+    /// Until the end of a use is noted.
+    release_takes: Duration,
 }
 
 impl Notes {
@@ -93,6 +95,9 @@ impl Handler for Notes {
     }
 
     fn handle(&self, request: Request<'_>, replier: Replier) {
+        if request.opcode == Opcode::Release {
+            thread::sleep(self.release_takes);
+        }
         self.note(format!("handle {:?}", request.opcode));
         replier.done();
     }
@@ -263,6 +268,27 @@ fn an_interrupt_that_overtook_its_request_is_sent_back() {
     kernel.ask_known(Opcode::Interrupt, 9, &8u64.to_ne_bytes());
     assert_eq!(kernel.hear(), (9, -libc::EAGAIN, vec![]));
     assert_eq!(ended(kernel, session, &notes), ["interrupt 8"]);
+}
+
+/// Whether the file is open must be known when its name goes by the next call of who closed it.
+#[test]
+fn no_request_overtakes_the_end_of_a_use() {
+    const TURNS: u64 = 100;
+    let notes = Arc::new(Notes {
+        release_takes: Duration::from_micros(200),
+        ..Notes::default()
+    });
+    let (mut kernel, session) = started(&notes, SessionConfig { readers: 3, ..ONE });
+    for turn in 0..TURNS {
+        kernel.ask_known(Opcode::Release, 4 * turn + 4, &[0; 24]);
+        kernel.ask_known(Opcode::Statfs, 4 * turn + 6, &[]);
+    }
+    (0..2 * TURNS).for_each(|_| drop(kernel.hear()));
+    let mut ahead = 0;
+    for seen in ended(kernel, session, &notes) {
+        ahead += if seen == "handle Release" { 1 } else { -1 };
+        assert!(ahead >= 0, "a request overtook the end of a use");
+    }
 }
 
 #[test]
