@@ -166,6 +166,13 @@ fn stands_still(process: Pid) -> bool {
         .all(|status| status.contains("State:\tT"))
 }
 
+/// No signal to the process as a whole is pending.
+fn has_taken_its_signals(process: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let mut lines = status.lines();
+    lines.any(|line| line == "ShdPnd:\t0000000000000000")
+}
+
 /// The next one serves although the one that `signal` ends cannot end.
 fn goes_on_after(signal: Signal) {
     if needs_root() {
@@ -215,8 +222,8 @@ fn a_mount_whose_last_process_cannot_end_fails_all_calls() {
     let mut place = Place::held_up();
     let last = place.server();
     place.up.signal(Signal::SIGTERM);
-    // It is passed on.
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    let supervisor = Pid::from_raw(place.up.pid() as i32);
+    eventually("it is passed on", || has_taken_its_signals(supervisor));
     kill(last, Signal::SIGKILL).unwrap();
     assert_eq!(place.up.ended(), Some(1), "{}", place.up.said());
     place.reads().unwrap_err();
