@@ -123,12 +123,9 @@ impl Mounting {
         (clock, stop): (Arc<dyn Clock>, &Stop),
     ) -> Result<Mounting, String> {
         let (began, gate) = (Instant::now(), Arc::new(Gate::default()));
-        let mounted = Mounted::join(config, gate.clone(), clock).map_err(|e| e.to_string())?;
-        descriptors.suffice_to_mount(mounted.config().targets.len())?;
-        let client = mounted.client().clone();
-        let fsname = mounted.config().fsname.clone();
-        wish.check_name(&fsname)?;
-        let mounted = Arc::new(std::sync::Mutex::new(mounted));
+        let joined = join(config, wish, gate.clone(), (descriptors, clock))?;
+        let (client, fsname) = (joined.client().clone(), joined.config().fsname.clone());
+        let mounted = Arc::new(std::sync::Mutex::new(joined));
         if config.takeover.is_some() {
             // A process that fails leaves as one that is killed: it says no goodbye, and keeps what it
             // knows for the next.
@@ -138,12 +135,9 @@ impl Mounting {
         client.inherit_params();
         let files = FileSystem::new(gate.clone()).map_err(|error| error.to_string())?;
         files.serve(client.clone());
-        // Who takes over has calls waiting.
-        if config
-            .takeover
-            .as_ref()
-            .is_none_or(|left| left.incarnation() == 1)
-        {
+        let takes_over = |left: &Arc<TakeoverState>| left.incarnation() > 1;
+        // A process that takes over has calls waiting.
+        if !config.takeover.as_ref().is_some_and(takes_over) {
             let mounted = mounted.lock().unwrap_or_else(|p| p.into_inner());
             wait_for_root(&mounted, wish.timeout, began)?;
         }
@@ -452,6 +446,19 @@ impl Service {
         }
         Ok(session)
     }
+}
+
+/// Joins the file system that `wish` means.
+fn join(
+    config: &MountConfig,
+    wish: &MountWish,
+    gate: Arc<Gate>,
+    (descriptors, clock): (Descriptors, Arc<dyn Clock>),
+) -> Result<Mounted, String> {
+    let mounted = Mounted::join(config, gate, clock).map_err(|error| error.to_string())?;
+    descriptors.suffice_to_mount(mounted.config().targets.len())?;
+    wish.check_name(&mounted.config().fsname)?;
+    Ok(mounted)
 }
 
 /// Mounts.

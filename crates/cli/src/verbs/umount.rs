@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use fuse::kernel::mount::{DeviceNumber, Unmount, at, elsewhere, mounts, resolve, unmount, users};
+use fuse::kernel::mount::{
+    DeviceNumber, MountUser, Unmount, at, elsewhere, mounts, resolve, unmount, users,
+};
 
 use crate::control::{Answer, Asked, Endpoint, Question};
 use crate::output::{complain, note, say};
@@ -48,14 +50,7 @@ impl Umount {
             let point = point.display();
             format!("nothing of Glint is mounted on {point}")
         })?;
-        let askers = askers();
-        let mut using = users(&point);
-        using.retain(|user| !askers.contains(&user.pid));
-        if !using.is_empty() && !self.force {
-            complain(format!("{} is in use by:", self.point.display()));
-            using.iter().for_each(|user| note(format!("  {user}")));
-            return Err("end these, or use --force; nothing was changed".to_owned());
-        }
+        let using = self.users_in_the_way(&point)?;
         // Asked before: its process may end as soon as it is unmounted.
         let ending = endpoint.as_ref().map(|at| at.begin(&Question::Ending));
         let how = match self.force {
@@ -92,18 +87,41 @@ impl Umount {
             say("what these had open is lost to them, with what they had not written yet:");
             using.iter().for_each(|user| say(format!("  {user}")));
         }
-        let point = self.point.display();
         let ending = ending.map(|asked| asked.map(|asked| asked.within(left())));
-        let lost = process.ending(ending).map_err(|reason| {
-            format!(
-                "{point} is unmounted, but whether its servers have all of it is not known: {reason}"
-            )
-        })?;
+        self.report(process.ending(ending), is_abandoned)
+    }
+
+    /// The users of the mount on `point`. Processes that wait for this one are left out. `Err`: there are
+    /// users, and without force they stay.
+    fn users_in_the_way(&self, point: &Path) -> Result<Vec<MountUser>, String> {
+        let askers = askers();
+        let mut using = users(point);
+        using.retain(|user| !askers.contains(&user.pid));
+        if using.is_empty() || self.force {
+            return Ok(using);
+        }
+        complain(format!("{} is in use by:", self.point.display()));
+        using.iter().for_each(|user| note(format!("  {user}")));
+        Err("end these, or use --force; nothing was changed".to_owned())
+    }
+
+    /// Says that it is unmounted, and what was `lost`.
+    fn report(
+        &self,
+        lost: Result<Option<String>, String>,
+        is_abandoned: bool,
+    ) -> Result<(), String> {
+        let point = self.point.display();
         match lost {
+            Ok(None) => say(format!("{point} unmounted")),
             // So it was wished.
-            Some(lost) if is_abandoned => say(format!("{point} unmounted; {lost}")),
-            Some(lost) => return Err(format!("{point} is unmounted, but {lost}")),
-            None => say(format!("{point} unmounted")),
+            Ok(Some(lost)) if is_abandoned => say(format!("{point} unmounted; {lost}")),
+            Ok(Some(lost)) => return Err(format!("{point} is unmounted, but {lost}")),
+            Err(reason) => {
+                return Err(format!(
+                    "{point} is unmounted, but whether its servers have all of it is not known: {reason}"
+                ));
+            }
         }
         Ok(())
     }
