@@ -258,10 +258,7 @@ impl Coverer<'_> {
         for key in [self.hasher.lease_key(&entry.name), entry.fid.0] {
             let changes = changing.of(key);
             all |= changes;
-            if self.stays_withdrawn(dir, key) {
-                continue;
-            }
-            let covered = CHILDREN.without(changes);
+            let covered = self.coverable(dir, key).without(changes);
             let whole = (self.client, dir);
             self.locks.readmit(self.op, whole, Some(key), covered);
         }
@@ -283,10 +280,17 @@ impl Coverer<'_> {
     /// The client's lease covers these entries of `dir` again.
     fn readmit(&mut self, dir: Fid, keys: &[u64]) {
         for key in keys {
-            if !self.stays_withdrawn(dir, *key) {
-                self.locks
-                    .readmit(self.op, (self.client, dir), Some(*key), CHILDREN);
-            }
+            let bits = self.coverable(dir, *key);
+            self.locks
+                .readmit(self.op, (self.client, dir), Some(*key), bits);
+        }
+    }
+
+    /// What the client's lease may cover of an entry: of a child that others use its name alone.
+    fn coverable(&self, dir: Fid, key: u64) -> Bits {
+        match self.stays_withdrawn(dir, key) {
+            true => Bits::NAMES,
+            false => CHILDREN,
         }
     }
 
@@ -393,6 +397,13 @@ pub fn overlay(stored: &mut Attr, held: Attr) {
         version: stored.version,
         ..held
     };
+}
+
+/// The children that a write lease does not cover. Their names it does.
+pub fn outside_of(lease: &Grant) -> impl Iterator<Item = Fid> {
+    let withdrawn = lease.withdrawn.iter();
+    let children = withdrawn.filter(|(_, bits)| bits.contains(Bits::CHILD));
+    children.map(|(child, _)| Fid(*child))
 }
 
 /// A grant as messages carry it.

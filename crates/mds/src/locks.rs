@@ -348,7 +348,8 @@ impl Locks {
         let mut grant = self
             .table
             .try_grant(self.now, ask, WRITE_LEASE, Bits::NONE)?;
-        let children = used.iter().map(|child| (child.0, CHILDREN));
+        // Others enter the directory before they change a name in it, whoever uses the file.
+        let children = used.iter().map(|child| (child.0, Bits::CHILD));
         self.table.withhold(grant.handle, children.clone());
         grant.withdrawn.extend(children);
         if !grant.withdrawn.is_empty() {
@@ -367,7 +368,7 @@ impl Locks {
     pub fn leave_out(&mut self, client: ClientId, dir: Fid, child: Fid) {
         let lease = self.write_leases.get(&dir).copied();
         if let Some((holder, handle)) = lease.filter(|(holder, _)| *holder != client) {
-            self.table.withhold(handle, [(child.0, CHILDREN)]);
+            self.table.withhold(handle, [(child.0, Bits::CHILD)]);
             self.disturbed.insert((holder, dir));
         }
     }
@@ -394,14 +395,14 @@ impl Locks {
     pub fn is_closed_for(&self, client: ClientId, dir: Fid, fid: Fid) -> bool {
         let lease = self.write_leases.get(&dir);
         lease.is_some_and(|(holder, handle)| {
-            *holder != client && !self.table.is_withdrawn(*handle, fid.0, CHILDREN)
+            *holder != client && !self.table.is_withdrawn(*handle, fid.0, Bits::CHILD)
         })
     }
 
     /// The client has the write lease of `dir`, and that does not cover its child `fid`.
     pub fn is_outside(&self, client: ClientId, dir: Fid, fid: Fid) -> bool {
         let lease = self.write_lease(client, dir);
-        lease.is_some_and(|lock| self.table.is_withdrawn(lock.handle, fid.0, CHILDREN))
+        lease.is_some_and(|lock| self.table.is_withdrawn(lock.handle, fid.0, Bits::CHILD))
     }
 
     /// A writer is about to enter `dir`, which has a write lease. Where that happens twice in a short time

@@ -622,6 +622,34 @@ fn children_that_others_use_are_not_covered_and_need_no_entry() {
     }
 }
 
+/// The holder believes the name, which is covered whoever uses the file.
+#[test]
+fn the_name_of_a_child_that_others_use_is_withdrawn_when_it_goes() {
+    let mut held = Held::new();
+    let (holder, visitor, dir, file) = (held.holder, held.visitor, held.dir, held.file);
+    held.convert(held.lease);
+    held.world.open(visitor, file, READ).expect("there");
+    held.leave();
+    held.world.list(holder, dir, 64);
+    held.world.client(holder).manners = Manners::Silent;
+    let (lease, outside) = held.wish(holder);
+    assert_eq!(outside, [file]);
+    held.convert(lease.expect("free"));
+    held.world.client(holder).asked.clear();
+    held.world
+        .call(visitor, unlink(dir, "f", false))
+        .expect("there");
+    let asked = held.world.client(holder).asked.iter();
+    let mut withdrawn = asked.filter_map(|callback| match callback {
+        Callback::Withdraw { name, bits, .. } => Some((name.clone(), Bits(*bits))),
+        _ => None,
+    });
+    let is_told = |(of, bits): (Option<base::Name>, Bits)| {
+        of == Some(name("f")) && bits.contains(Bits::NAMES)
+    };
+    assert!(withdrawn.any(is_told));
+}
+
 #[test]
 fn a_lease_is_tried_for_and_its_answer_names_what_it_does_not_cover() {
     let mut held = Held::new();

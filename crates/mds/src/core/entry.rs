@@ -10,7 +10,7 @@ use wire::FileKind;
 use wire::mdt::{Page, Reply, Request};
 
 use super::{Mds, RESTARTS_MAX, gives_way};
-use crate::cover::to_wire;
+use crate::cover::{outside_of, to_wire};
 use crate::event::Output;
 use crate::keys::{self, Spot, Table};
 use crate::locks::Locks;
@@ -70,7 +70,7 @@ impl Mds {
         if let Reply::WriteLease { grant, outside, .. } = reply
             && let Some(lease) = self.try_write_lease(op, client, dir)?
         {
-            outside.extend(lease.withdrawn.iter().map(|(child, _)| Fid(*child)));
+            outside.extend(outside_of(&lease));
             *grant = Some(to_wire(&lease));
         }
         Ok(())

@@ -7,7 +7,7 @@ use base::{ClientId, Fid, FsError};
 use wire::mdt::{Reply, Request};
 
 use super::Mds;
-use crate::cover::to_wire;
+use crate::cover::{outside_of, to_wire};
 use crate::event::{Call, Output};
 use crate::reclaimed::{Claim, are_leased};
 use crate::request::reply;
@@ -70,9 +70,8 @@ impl Mds {
         let is_empty = txn.live_dir(dir)?.entries == 0;
         let used = self.used_children_so_far(client, dir)?;
         let grant = self.locks.try_write_lease_without(None, client, dir, &used);
-        let withdrawn = grant.iter().flat_map(|grant| &grant.withdrawn);
         Ok(Reply::WriteLease {
-            outside: withdrawn.map(|(child, _)| Fid(*child)).collect(),
+            outside: grant.iter().flat_map(outside_of).collect(),
             grant: grant.as_ref().map(to_wire),
             is_empty,
         })
