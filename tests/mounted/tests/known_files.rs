@@ -165,6 +165,39 @@ fn others_see_at_once_what_went_and_what_changed() {
     is_at_rest(cluster);
 }
 
+/// Files take names of others: of known ones and new ones, one after the other, and names that others have left.
+const REPLACE: &str = "
+cd t/a; for i in $(seq 2 9); do echo new $i > tmp; mv tmp f$i; done
+for i in 1 2 3 4; do echo round $i > f10.lock; mv f10.lock f10; chmod 60$i f10; done; mv f11 f12; mv f13 left; mv left f14
+echo x > tmp; mv tmp f15; rm f15; echo y > f15; mv f16 f17; rm f17; mv f18 f17; echo 1 > f18; mv f19 f18; echo 2 > tmp
+mv tmp f20; mv f20 f21; : > tmp; mv tmp f22; ln -s there tmp; mv -T tmp f23; echo more >> f24; mv f24 f25; echo end >> f25
+echo held > tmp; exec 5>> tmp; mv tmp f26; echo later >&5; exec 5>&-; mv b/s1 b/s2; rm -f b/s2; rm f27; mv f28 f27
+touch -d '2001-02-03 UTC' f7
+";
+
+#[test]
+fn files_take_names_of_known_files_without_a_request() {
+    let cluster = cold(Cluster::with_mounts(2), MAKE);
+    let (root, local) = (cluster.root(0).to_owned(), cluster.local());
+    run(&local, MAKE);
+    for dir in [&root, &local] {
+        run(dir, "rm t/a/f60 t/a/b/s60; echo > t/a/ids; rm t/a/ids");
+    }
+    for dir in [&root, &local] {
+        run(dir, REPLACE);
+    }
+    // What has moved and is not reported moves once more.
+    let renames = of(&cluster, "rename");
+    assert!(renames <= 3, "{}", cluster.stats(0)["requests"]);
+    let seen = output(&local, LOOK);
+    assert_eq!(output(&root, LOOK), seen);
+    assert_eq!(output(cluster.root(1), LOOK), seen);
+    sync(&root);
+    assert_eq!(output(&root, LOOK), seen);
+    assert_eq!(output(cluster.root(1), LOOK), seen);
+    is_at_rest(cluster);
+}
+
 #[test]
 fn what_was_changed_of_known_files_outlives_restarts_of_the_mdt() {
     let cluster = Cluster::with_mounts(2);

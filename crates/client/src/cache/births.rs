@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use base::limits::UPDATE_DIRS_MAX;
 use base::{Fid, Name, Tick, Timestamp};
 
-use crate::cache::edits::{Amendment, Edits, Removal};
+use crate::cache::edits::{Amendment, Bytes, Edit, Edits, Move, Removal};
 
 /// A file with more names is made known first.
 const NAMES_MAX: usize = 64;
@@ -64,6 +64,8 @@ impl Birth {
 pub(crate) enum Wish {
     /// The file, what was made in it, and the directories above it.
     Of(Fid),
+    /// The name that the file has got by a move.
+    NameOf(Fid),
     /// Those up to that number; see [`Births::newest`].
     Until(u64),
     /// Those made at that time or before.
@@ -112,6 +114,13 @@ impl Births {
         self.last += 1;
         self.newest_since = since;
         self.edits.remove(self.last, removal, since);
+    }
+
+    /// A file that the MDT knows, or will know by its old name, has another name in its directory.
+    pub fn move_known(&mut self, moved: Move, bytes: Bytes, since: Tick) {
+        self.last += 1;
+        self.newest_since = since;
+        self.edits.rename(self.last, moved, bytes, since);
     }
 
     /// Attributes changed.
@@ -170,6 +179,7 @@ impl Births {
         let is_due = |fid: Fid, dated: &Dated| {
             wishes.iter().any(|wish| match wish {
                 Wish::Of(dir) => *dir == fid,
+                Wish::NameOf(_) => false,
                 Wish::Until(last) => dated.number <= *last,
                 Wish::MadeBy(then) => dated.since <= *then,
             })
@@ -351,6 +361,7 @@ impl Births {
     pub fn have_no(&self, wish: Wish) -> bool {
         match wish {
             Wish::Of(fid) => !self.concern(fid),
+            Wish::NameOf(fid) => self.edits.move_of(fid).is_none(),
             Wish::Until(number) => self.are_reported_until(number),
             Wish::MadeBy(then) => self.oldest().is_none_or(|oldest| oldest > then),
         }
@@ -359,7 +370,7 @@ impl Births {
     /// About `max` that nobody has heard of, which are on their way from now on. Each file comes after the
     /// directories above it. As long as somebody wishes for single files, the others wait.
     pub fn send(&mut self, wishes: &[Wish], max: usize) -> Sending {
-        let is_single = |wish: &&Wish| matches!(wish, Wish::Of(_));
+        let is_single = |wish: &&Wish| matches!(wish, Wish::Of(_) | Wish::NameOf(_));
         let mut sending = Sending::default();
         for wish in wishes.iter().filter(is_single) {
             self.choose(*wish, max, &mut sending);
@@ -395,8 +406,14 @@ impl Births {
             }
             return;
         }
+        if let Wish::NameOf(fid) = wish {
+            if let Some(number) = self.edits.move_of(fid) {
+                self.choose_edit(number, sending);
+            }
+            return;
+        }
         let is_due = |number: u64, since: Tick| match wish {
-            Wish::Of(_) => true,
+            Wish::Of(_) | Wish::NameOf(_) => true,
             Wish::Until(last) => number <= last,
             Wish::MadeBy(then) => since <= then,
         };
@@ -430,33 +447,87 @@ impl Births {
     /// The change, after what it needs: a directory goes after what was in it.
     fn choose_edit(&self, number: u64, sending: &mut Sending) {
         for number in self.edits.with_inside(number) {
-            if !self.edits.is_sent(number) && sending.seen_edits.insert(number) {
-                sending.edits.push(number);
+            let moved = match self.edits.get(number) {
+                Some(Edit::Move(_)) => Some(number),
+                Some(Edit::Removal(removal)) => self.edits.moved_to(removal.dir, &removal.name),
+                Some(Edit::Amendment(_)) | None => None,
+            };
+            match moved {
+                Some(moved) => _ = self.choose_move(moved, sending),
+                None => self.choose_alone(number, sending),
             }
         }
+    }
+
+    fn choose_alone(&self, number: u64, sending: &mut Sending) {
+        if !self.edits.is_sent(number) && sending.seen_edits.insert(number) {
+            sending.edits.push(number);
+        }
+    }
+
+    /// The move, with the name that it takes. False: it waits, until the MDT knows the file or until the
+    /// file's bytes are durable.
+    fn choose_move(&self, number: u64, sending: &mut Sending) -> bool {
+        let Some(Edit::Move(moved)) = self.edits.get(number) else {
+            return false;
+        };
+        if self.is_unborn(moved.fid) {
+            self.choose_with_directories(moved.fid, sending);
+            return false;
+        }
+        if self.edits.bytes(number) != Bytes::Durable {
+            sending.undurable.insert(number);
+            return false;
+        }
+        if let Some(removal) = self.edits.removal_of(moved.dir, &moved.to) {
+            self.choose_alone(removal, sending);
+        }
+        self.choose_alone(number, sending);
+        true
+    }
+
+    /// The names of the file are free at the MDT, or will be by what goes before. It may wait for that.
+    fn may_be_named(&self, fid: Fid, birth: &Birth, sending: &mut Sending) -> bool {
+        let mut names = birth.names();
+        names.all(|(dir, name)| {
+            let mut before = self.edits.moved_before(dir, name, fid);
+            before.all(|number| self.choose_move(number, sending))
+        })
     }
 
     /// The file, after all above it that are not known, and with the names that it takes from others.
     fn choose_with_directories(&self, fid: Fid, sending: &mut Sending) {
         let links = self.get(fid).map_or(&[][..], |birth| &birth.links);
-        for (dir, name) in links {
-            self.choose_chain(*dir, sending);
-            self.choose_replaced((*dir, name), sending);
+        let may_go = links
+            .iter()
+            .all(|(dir, _)| self.choose_chain(*dir, sending));
+        if may_go && self.choose_chain(fid, sending) {
+            for (dir, name) in links {
+                self.choose_replaced((*dir, name), sending);
+            }
         }
-        self.choose_chain(fid, sending);
     }
 
-    fn choose_chain(&self, fid: Fid, sending: &mut Sending) {
+    /// The same but for further names. False: one of them waits for a name.
+    fn choose_chain(&self, fid: Fid, sending: &mut Sending) -> bool {
         let (mut chain, mut at) = (Vec::new(), fid);
         while let Some(birth) = self.get(at)
             && birth.standing == Standing::Unreported
-            && sending.seen.insert(at)
+            && !sending.seen.contains(&at)
         {
-            self.choose_replaced((birth.dir, &birth.name), sending);
-            chain.push(at);
+            if !self.may_be_named(at, birth, sending) {
+                return false;
+            }
+            chain.push((at, birth));
             at = birth.dir;
         }
-        sending.births.extend(chain.into_iter().rev());
+        for (at, birth) in chain.into_iter().rev() {
+            if sending.seen.insert(at) {
+                self.choose_replaced((birth.dir, &birth.name), sending);
+                sending.births.push(at);
+            }
+        }
+        true
     }
 
     fn choose_replaced(&self, (dir, name): (Fid, &Name), sending: &mut Sending) {
@@ -484,6 +555,8 @@ pub(crate) struct Sending {
     pub births: Vec<Fid>,
     /// Changes of files that the MDT knows, by number.
     pub edits: Vec<u64>,
+    /// Moves that wait for bytes.
+    pub undurable: BTreeSet<u64>,
     seen: HashSet<Fid>,
     seen_edits: HashSet<u64>,
 }
@@ -636,6 +709,53 @@ mod tests {
         assert_eq!(births.oldest(), Some(Tick(3)));
         assert_eq!(births.send(ALL, 9).edits, [3]);
         assert_eq!(births.len(), 1);
+    }
+
+    fn moved(fid: u64, from: &str, to: &str) -> Move {
+        let name = |text: &str| Name::new(text.as_bytes()).expect("good");
+        Move {
+            dir: DIR,
+            fid: Fid(fid),
+            from: name(from),
+            cookie: 1,
+            to: name(to),
+            ctime: base::Timestamp::default(),
+        }
+    }
+
+    #[test]
+    fn a_file_takes_the_name_of_another_when_it_is_known_and_its_bytes_are_durable() {
+        let mut births = Births::default();
+        births.add(Fid(30), birth(DIR, "lock", 1));
+        let removal = Removal {
+            dir: DIR,
+            name: Name::new(b"config").expect("good"),
+            fid: Fid(20),
+            cookie: 1,
+            ctime: base::Timestamp::default(),
+        };
+        births.remove(removal, Tick(2));
+        births.move_known(moved(30, "lock", "config"), Bytes::Undurable, Tick(2));
+        // The next of that name, which is to take another.
+        births.add(Fid(31), birth(DIR, "lock", 3));
+        births.move_known(moved(31, "lock", "other"), Bytes::Durable, Tick(3));
+        let sending = births.send(&[Wish::Of(Fid(31))], 9);
+        assert_eq!((sending.births, sending.edits), (vec![Fid(30)], vec![]));
+        births.end(Fid(30));
+        for wish in [Wish::Of(DIR), Wish::NameOf(Fid(30)), ALL[0]] {
+            let sending = births.send(&[wish], 9);
+            assert!(sending.births.is_empty() && sending.edits.is_empty());
+            assert_eq!(sending.undurable, BTreeSet::from([3]));
+        }
+        births.edits_mut().set_bytes(3, Bytes::Durable);
+        let sending = births.send(ALL, 9);
+        assert_eq!((sending.births, sending.edits), (vec![Fid(31)], vec![2, 3]));
+        for number in [2, 3] {
+            births.edits_mut().end(number);
+        }
+        assert!(births.have_no(Wish::NameOf(Fid(30))) && !births.have_no(Wish::Of(DIR)));
+        births.end(Fid(31));
+        assert_eq!(births.send(ALL, 9).edits, [5]);
     }
 
     #[test]

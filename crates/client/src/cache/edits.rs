@@ -1,5 +1,5 @@
 //! Changes of files that the MDT knows, made here under write leases and not acknowledged yet (ADR 19): names
-//! that went, and attributes. Each has a number; numbers grow with time.
+//! that went, files that moved within a directory, and attributes. Each has a number; numbers grow with time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -20,6 +20,23 @@ pub(crate) struct Removal {
     pub ctime: Timestamp,
 }
 
+/// A file has another name in its directory. Where that led to another file before, there is a [`Removal`] of
+/// it, which is reported with this and never alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Move {
+    /// The directory, whose write lease covers this.
+    pub dir: Fid,
+    pub fid: Fid,
+    /// The name that the MDT knows, or will know as that of a new file.
+    pub from: Name,
+    /// The place of that name in the list.
+    pub cookie: u64,
+    /// The name since.
+    pub to: Name,
+    /// When it moved.
+    pub ctime: Timestamp,
+}
+
 /// Attributes that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Amendment {
@@ -35,7 +52,19 @@ pub(crate) struct Amendment {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Edit {
     Removal(Removal),
+    Move(Move),
     Amendment(Amendment),
+}
+
+/// Whether the bytes of a file that is to replace another are durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bytes {
+    /// They are, or nothing waits for them.
+    Durable,
+    /// They may not be.
+    Undurable,
+    /// They are being made durable.
+    Settling,
 }
 
 impl Edit {
@@ -43,6 +72,7 @@ impl Edit {
     pub fn lease(&self) -> Fid {
         match self {
             Edit::Removal(removal) => removal.dir,
+            Edit::Move(moved) => moved.dir,
             Edit::Amendment(amendment) => amendment.lease,
         }
     }
@@ -51,6 +81,7 @@ impl Edit {
     pub fn about(&self) -> Fid {
         match self {
             Edit::Removal(removal) => removal.dir,
+            Edit::Move(moved) => moved.fid,
             Edit::Amendment(amendment) => amendment.fid,
         }
     }
@@ -60,6 +91,9 @@ impl Edit {
         match self {
             Edit::Removal(Removal { dir, name, .. }) => {
                 tracing::error!(%dir, %name, "lost: a name that was removed here is there again: {error}");
+            }
+            Edit::Move(Move { dir, from, to, .. }) => {
+                tracing::error!(%dir, %from, %to, "lost: a file that was renamed here has its old name: {error}");
             }
             Edit::Amendment(Amendment { fid, .. }) => {
                 tracing::error!(%fid, "lost: attributes that were changed here: {error}");
@@ -76,6 +110,8 @@ struct Entry {
     is_sent: bool,
     /// Attributes that changed since it was sent.
     newer: Option<AttrUpdate>,
+    /// Those that it waits for.
+    bytes: Bytes,
 }
 
 /// All of them.
@@ -86,6 +122,11 @@ pub(crate) struct Edits {
     by_lease: HashMap<Fid, BTreeSet<u64>>,
     removed_names: HashMap<(Fid, Name), u64>,
     removed: HashMap<Fid, u64>,
+    /// Moves, by the name that the MDT knows, the name since, and the file. A name that a move has freed may
+    /// belong to new files, of which each moves on.
+    moved_from: HashMap<(Fid, Name), BTreeSet<u64>>,
+    moved_to: HashMap<(Fid, Name), u64>,
+    moved: HashMap<Fid, u64>,
     amended: HashMap<Fid, u64>,
 }
 
@@ -101,6 +142,19 @@ impl Edits {
         self.add(number, Edit::Removal(removal), since);
     }
 
+    /// A file has another name. It is reported when its `bytes` are durable.
+    pub fn rename(&mut self, number: u64, moved: Move, bytes: Bytes, since: Tick) {
+        let Move { dir, fid, .. } = moved;
+        let from = (dir, moved.from.clone());
+        self.moved_from.entry(from).or_default().insert(number);
+        self.moved_to.insert((dir, moved.to.clone()), number);
+        self.moved.insert(fid, number);
+        self.add(number, Edit::Move(moved), since);
+        if let Some(entry) = self.by_number.get_mut(&number) {
+            entry.bytes = bytes;
+        }
+    }
+
     /// Attributes changed.
     pub fn amend(&mut self, number: u64, amendment: Amendment, since: Tick) {
         let known = self.amended.get(&amendment.fid);
@@ -114,7 +168,7 @@ impl Edits {
                 merge(newer, &amendment.attr);
             }
             (Edit::Amendment(known), false) => merge(&mut known.attr, &amendment.attr),
-            (Edit::Removal(_), false) => {}
+            (Edit::Removal(_) | Edit::Move(_), false) => {}
         }
     }
 
@@ -128,6 +182,7 @@ impl Edits {
             since,
             is_sent: false,
             newer: None,
+            bytes: Bytes::Durable,
         };
         self.by_number.insert(number, entry);
     }
@@ -196,6 +251,19 @@ impl Edits {
                 self.removed_names.remove(&at);
                 self.removed.remove(fid);
             }
+            Edit::Move(Move {
+                dir, fid, from, to, ..
+            }) => {
+                let from = (*dir, from.clone());
+                if let Some(numbers) = self.moved_from.get_mut(&from) {
+                    numbers.remove(&number);
+                    if numbers.is_empty() {
+                        self.moved_from.remove(&from);
+                    }
+                }
+                self.moved_to.remove(&(*dir, to.clone()));
+                self.moved.remove(fid);
+            }
             Edit::Amendment(amendment) => drop(self.amended.remove(&amendment.fid)),
         }
         Some(edit)
@@ -208,14 +276,54 @@ impl Edits {
 
     /// Of that name, which went, the number.
     pub fn removal_of(&self, dir: Fid, name: &Name) -> Option<u64> {
-        match self.removed_names.is_empty() {
+        number_at(&self.removed_names, dir, name)
+    }
+
+    /// The numbers of the moves that have freed the name.
+    pub fn moved_from(&self, dir: Fid, name: &Name) -> impl Iterator<Item = u64> {
+        let numbers = match self.moved_from.is_empty() {
             true => None,
-            false => self.removed_names.get(&(dir, name.clone())).copied(),
+            false => self.moved_from.get(&(dir, name.clone())),
+        };
+        numbers.into_iter().flatten().copied()
+    }
+
+    /// Those of them that go before a new file has the name. Its own move is a later one.
+    pub fn moved_before(&self, dir: Fid, name: &Name, fid: Fid) -> impl Iterator<Item = u64> {
+        let own = self.move_of(fid).unwrap_or(u64::MAX);
+        self.moved_from(dir, name)
+            .take_while(move |number| *number < own)
+    }
+
+    /// The number of the move that has brought a file to the name.
+    pub fn moved_to(&self, dir: Fid, name: &Name) -> Option<u64> {
+        number_at(&self.moved_to, dir, name)
+    }
+
+    /// The number of the file's move.
+    pub fn move_of(&self, fid: Fid) -> Option<u64> {
+        self.moved.get(&fid).copied()
+    }
+
+    /// How it stands with the bytes that the move waits for.
+    pub fn bytes(&self, number: u64) -> Bytes {
+        let entry = self.by_number.get(&number);
+        entry.map_or(Bytes::Durable, |entry| entry.bytes)
+    }
+
+    /// That changes.
+    pub fn set_bytes(&mut self, number: u64, bytes: Bytes) {
+        if let Some(entry) = self.by_number.get_mut(&number) {
+            entry.bytes = bytes;
         }
     }
 
     /// The name led to that file, and went.
     pub fn has_gone(&self, dir: Fid, name: &Name, fid: Fid) -> bool {
+        let own = self.move_of(fid);
+        if own.is_some() && self.moved_from(dir, name).any(|number| Some(number) == own) {
+            return true;
+        }
         let removal = self
             .removal_of(dir, name)
             .and_then(|number| self.get(number));
@@ -226,7 +334,7 @@ impl Edits {
     pub fn place_of(&self, dir: Fid, name: &Name) -> Option<u64> {
         match self.get(self.removal_of(dir, name)?)? {
             Edit::Removal(removal) => Some(removal.cookie),
-            Edit::Amendment(_) => None,
+            Edit::Move(_) | Edit::Amendment(_) => None,
         }
     }
 
@@ -253,7 +361,7 @@ impl Edits {
     /// Names of the directory went.
     pub fn are_names_of(&self, dir: Fid) -> bool {
         let mut under = self.by_lease.get(&dir).into_iter().flatten();
-        under.any(|number| matches!(self.get(*number), Some(Edit::Removal(_))))
+        under.any(|number| matches!(self.get(*number), Some(Edit::Removal(_) | Edit::Move(_))))
     }
 
     /// The directories whose write leases cover them.
@@ -316,6 +424,13 @@ impl Edits {
         let all = std::mem::take(self);
         let edits = all.by_number.into_values().map(|entry| entry.edit);
         edits.collect()
+    }
+}
+
+fn number_at(names: &HashMap<(Fid, Name), u64>, dir: Fid, name: &Name) -> Option<u64> {
+    match names.is_empty() {
+        true => None,
+        false => names.get(&(dir, name.clone())).copied(),
     }
 }
 

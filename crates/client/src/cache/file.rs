@@ -76,6 +76,17 @@ impl FileState {
             && !self.kernel.is_lapsing()
     }
 
+    /// No process and no call uses it: its last name may go here. Its bytes or its Close may be on their way.
+    pub fn is_unused(&self) -> bool {
+        self.opens.is_idle()
+            && !self.registration.has_readers()
+            && !self.locks.is_used()
+            && !self.locks.is_revoking()
+            && self.resizes.is_empty()
+            && !self.change.is_updating()
+            && !self.kernel.is_lapsing()
+    }
+
     /// The kernel may hold bytes of it, or has been told its size.
     pub fn is_known_to_kernel(&self) -> bool {
         self.kernel.was_told() || self.opens.is_open()

@@ -139,6 +139,12 @@ impl Client {
         {
             return renamed;
         }
+        if !leaves_whiteout
+            && source_dir == target_dir
+            && let Some(moved) = self.move_here(source_dir, (&source, &target), mode).await
+        {
+            return moved;
+        }
         self.report_births_in_named(source_dir, &source).await;
         self.report_births_in_named(target_dir, &target).await;
         self.report_new_owner(source_dir, &source, caller).await;

@@ -2,7 +2,8 @@
 
 use base::{Fid, Name};
 
-use crate::cache::edits::Removal;
+use crate::cache::births::Standing;
+use crate::cache::edits::{Edit, Removal};
 use crate::cache::file::FileState;
 use crate::calls::births::{is_empty, may_change};
 use crate::calls::leases::Fetched;
@@ -10,7 +11,7 @@ use crate::session::client::Client;
 use crate::session::state::State;
 
 /// Beyond so many changes that the MDT does not know, it is asked.
-const EDITS_MAX: usize = 1 << 16;
+pub(super) const EDITS_MAX: usize = 1 << 16;
 /// Where there are so many they are sent, however new they are.
 const MANY: usize = EDITS_MAX / 2;
 
@@ -59,6 +60,13 @@ impl Client {
         may_change(state, dir)?;
         let named = state.cache.directory_of(dir)?.get(name)?;
         let fid = named.fid;
+        if let Some(number) = state.births.edits().move_of(fid) {
+            let may_go = !directory && is_removable_moved(state, dir, number);
+            return may_go.then(|| {
+                state.remove_moved(number, (self.0.clock.now(), self.0.clock.tick()));
+                fid
+            });
+        }
         let may_go = match directory {
             true => is_removable_directory(state, fid),
             false => is_removable_file(state, dir, fid),
@@ -91,8 +99,31 @@ fn is_removable_directory(state: &State, fid: Fid) -> bool {
         && is_empty(state, fid)
 }
 
-/// It is the file's only name, the directory's lease covers the file, and nobody uses it.
-fn is_removable_file(state: &State, dir: Fid, fid: Fid) -> bool {
+/// The MDT knows the file, its only name is in this directory, and may go; nobody uses the file.
+pub(super) fn is_removable_file(state: &State, dir: Fid, fid: Fid) -> bool {
+    may_lose_only_name(state, dir, fid) && is_unused(state, fid)
+}
+
+/// A file that has moved, of which the MDT has not been sent that, may go.
+pub(super) fn is_removable_moved(state: &State, dir: Fid, number: u64) -> bool {
+    let edits = state.births.edits();
+    let Some(Edit::Move(moved)) = edits.get(number) else {
+        return false;
+    };
+    let may_go = match state.births.get(moved.fid) {
+        Some(birth) => birth.standing == Standing::Unreported && birth.links.is_empty(),
+        None => may_lose_only_name(state, dir, moved.fid),
+    };
+    may_go && !edits.is_sent(number) && is_unused(state, moved.fid)
+}
+
+fn is_unused(state: &State, fid: Fid) -> bool {
+    let inode = state.cache.known(fid);
+    inode.is_some_and(|inode| inode.as_file().is_none_or(FileState::is_unused))
+}
+
+/// The MDT knows the file, which is no directory. It has one name, and this directory's lease covers it.
+pub(super) fn may_lose_only_name(state: &State, dir: Fid, fid: Fid) -> bool {
     let Some((inode, attr)) = state.cache.known(fid).zip(state.attr(fid)) else {
         return false;
     };
@@ -101,9 +132,8 @@ fn is_removable_file(state: &State, dir: Fid, fid: Fid) -> bool {
     !inode.is_directory()
         && attr.nlink == 1
         && inode.dir() == dir
-        && inode.attrs.is_covered_by_parent()
+        && (inode.attrs.is_covered_by_parent() || inode.is_exclusive())
         && !is_outside
         && !inode.is_losing_names()
         && !state.births.is_unborn(fid)
-        && inode.as_file().is_none_or(FileState::is_idle)
 }

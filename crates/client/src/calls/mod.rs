@@ -8,6 +8,7 @@ mod links;
 pub(crate) mod listing;
 mod local_attributes;
 mod local_link;
+mod local_move;
 mod local_removal;
 mod local_rename;
 mod local_xattr;

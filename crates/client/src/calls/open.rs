@@ -8,7 +8,7 @@ use wire::Cover;
 use wire::mdt::{Access, OpenHandle, OpenIntent, Reply, Request, SetAttr};
 use wire::ost;
 
-use crate::cache::births;
+use crate::cache::births::{self, Wish};
 use crate::cache::file::FileState;
 use crate::cache::handle::HandleId;
 use crate::cache::holder::Holder;
@@ -489,6 +489,13 @@ impl Client {
         // Also what was written here by uses that are over.
         let is_there = |state: &mut State| state.may_be_undurable(fid);
         let bytes: Part<'_> = Box::pin(self.write_out_durably(fid, range, is_there));
+        let is_moved = self.lock().births.edits().move_of(fid).is_some();
+        if is_moved {
+            // A name that another file had before is reported after the bytes.
+            bytes.await?;
+            self.report_births(Wish::NameOf(fid)).await;
+            return self.make_attributes_durable(fid).await;
+        }
         let rest: Part<'_> = Box::pin(self.make_attributes_durable(fid));
         join_all(vec![bytes, rest]).await.into_iter().collect()
     }

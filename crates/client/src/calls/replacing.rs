@@ -45,14 +45,15 @@ impl Client {
         if self.lock().is_written_elsewhere(fid) {
             self.call_in(fid).await?;
         }
-        let is_pending = self.lock().is_pending(fid);
-        match is_pending {
-            true => self.settle_bytes(fid).await,
-            false => Ok(()),
-        }
+        self.settle_bytes(fid).await
     }
 
-    async fn settle_bytes(&self, fid: Fid) -> Result<(), FsError> {
+    /// What is here of the file's bytes is durable. The error is that of writing them.
+    pub(crate) async fn settle_bytes(&self, fid: Fid) -> Result<(), FsError> {
+        let is_pending = self.lock().is_pending(fid);
+        if !is_pending {
+            return Ok(());
+        }
         let failed = |client: &Client| client.lock().cache.file(fid).errors.last();
         let before = failed(self);
         let is_needed = |state: &mut State| state.may_be_undurable(fid);

@@ -12,6 +12,7 @@ pub(crate) struct BirthReporter {
     /// Write leases that are being claimed after a restart of the MDT.
     claims: usize,
     claiming: WaitList,
+    settling: WaitList,
 }
 
 impl BirthReporter {
@@ -56,6 +57,21 @@ impl BirthReporter {
         let is_alike =
             |other: &Wish| std::mem::discriminant(other) == std::mem::discriminant(&wish);
         self.is_reporting && self.wishes.iter().any(is_alike)
+    }
+
+    /// Resolves when what is on its way is answered. `None`: nothing is.
+    pub fn wait_for_answer(&mut self) -> Option<Oneshot<()>> {
+        self.is_reporting.then(|| self.waiting.wait())
+    }
+
+    /// Resolves when bytes are durable for which a change waits, or cannot be.
+    pub fn wait_for_bytes(&mut self) -> Oneshot<()> {
+        self.settling.wait()
+    }
+
+    /// They are, or cannot be.
+    pub fn bytes_are_settled(&mut self) {
+        self.settling.wake_all();
     }
 
     /// Some births were reported, or could not be.

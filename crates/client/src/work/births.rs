@@ -17,7 +17,7 @@ use crate::cache::local_changes::NameChange;
 use crate::cache::registration::WriteOpen;
 use crate::calls::attributes::changed_here;
 use crate::coherence::invalidation::Invalidation;
-use crate::executor::spawn;
+use crate::executor::{Oneshot, spawn};
 use crate::session::client::Client;
 use crate::session::kernel::Forget;
 use crate::session::state::State;
@@ -77,7 +77,8 @@ impl Client {
         }
     }
 
-    async fn report_births(&self, wish: Wish) {
+    /// The MDT knows what is wished for, or never will.
+    pub(crate) async fn report_births(&self, wish: Wish) {
         loop {
             let wait = {
                 let mut state = self.lock();
@@ -89,15 +90,19 @@ impl Client {
             match wait {
                 Some(wait) => drop(wait.await),
                 None => {
-                    self.report_some_births().await;
+                    let bytes = self.report_some_births().await;
                     self.lock().birth_reporter.end();
+                    if let Some(bytes) = bytes {
+                        bytes.await;
+                    }
                 }
             }
         }
     }
 
-    /// Sends one message of births, and takes what is answered.
-    async fn report_some_births(&self) {
+    /// Sends one message of births, and takes what is answered. Where there is nothing to send yet, it returns
+    /// what resolves when bytes are durable.
+    async fn report_some_births(&self) -> Option<Oneshot<()>> {
         loop {
             let claims = self.lock().birth_reporter.wait_for_claims();
             match claims {
@@ -105,15 +110,19 @@ impl Client {
                 None => break,
             }
         }
-        let (sets, lost) = {
+        let (sets, lost, bytes) = {
             let mut state = self.lock();
             let wishes = state.birth_reporter.take_wishes();
             let sending = state.births.send(&wishes, FRAME_BIRTHS_MAX);
+            let bytes = self.settle_moves(&mut state, &sending.undurable);
             let (mut sets, lost) = sets_of(&mut state, sending);
             add_dates(&state, &wishes, &mut sets);
-            (sets, lost)
+            (sets, lost, bytes)
         };
         self.cannot_be(lost, FsError::Io);
+        if sets.is_empty() {
+            return bytes;
+        }
         let changes = sets.iter().map(|set| set.changes.len() as u64).sum();
         let counter = &self.0.stats.update_changes;
         counter.fetch_add(changes, Ordering::Relaxed);
@@ -140,6 +149,7 @@ impl Client {
             let moment = self.lock().servers.wait_a_moment();
             moment.await;
         }
+        None
     }
 
     fn told(&self, set: Set, reply: Result<Reply, FsError>) {
@@ -345,12 +355,16 @@ impl Client {
             "a file that was made here is lost: the MDT did not take it: {error}"
         );
         state.cache.file(fid).errors.add(FsError::Io);
+        let moved = state.births.edits().move_of(fid);
         let inside: Vec<Fid> = match state.births.are_in(fid) {
             true => state.births.in_directory(fid),
             false => Vec::new(),
         };
         state.unbear(fid, self.0.clock.now());
         drop(state);
+        if let Some(moved) = moved {
+            self.edit_is_lost(moved, error);
+        }
         self.cannot_be(inside, error);
     }
 }
@@ -410,6 +424,11 @@ fn place_at(state: &mut State, (dir, name): (Fid, &Name), fid: Fid, cookie: u64)
     let Some(kind) = state.cache.attr_of(fid).map(|attr| attr.kind) else {
         return;
     };
+    let named = state.cache.directory_of(dir).and_then(|dir| dir.get(name));
+    if named.is_some_and(|named| named.fid != fid) {
+        // The file has another name by now.
+        return;
+    }
     let name = name.clone();
     let entry = Listed { name, fid, kind };
     let moved = NameChange::Made { cookie, entry };

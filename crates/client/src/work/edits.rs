@@ -1,13 +1,15 @@
 //! What becomes of changes of files that the MDT knows when it has answered (ADR 19).
 
+use std::collections::BTreeSet;
+
 use base::{Fid, FsError, Name, Timestamp};
 use dlm::Bits;
 
 use crate::cache::directory::Named;
-use crate::cache::edits::Edit;
+use crate::cache::edits::{Bytes, Edit, Move, Removal};
 use crate::cache::listed::Listed;
 use crate::cache::local_changes::NameChange;
-use crate::executor::spawn;
+use crate::executor::{Oneshot, spawn};
 use crate::session::client::Client;
 use crate::session::locks::WRITE_LEASE;
 use crate::session::state::State;
@@ -31,21 +33,65 @@ impl Client {
     /// The MDT does not make the change. That is told, and what it has is seen again.
     pub(super) fn edit_is_lost(&self, number: u64, error: FsError) {
         let mut state = self.lock();
-        let Some(edit) = state.births.edits_mut().end(number) else {
-            return;
-        };
-        edit.log_loss(error);
-        state.cache.file(edit.about()).errors.add(FsError::Io);
-        match edit {
-            Edit::Removal(removal) => {
-                let forget = self.lose_bits(&mut state, removal.dir, WRITE_LEASE);
-                let client = self.clone();
-                spawn(async move { forget.done(&client).await });
-            }
-            Edit::Amendment(amendment) => {
-                self.uncover(&mut state, amendment.fid, dir_of(&amendment));
+        let with = with(&state, number);
+        let lost = with.into_iter().chain([number]);
+        let lost: Vec<_> = lost
+            .filter_map(|number| state.births.edits_mut().end(number))
+            .collect();
+        for edit in lost {
+            edit.log_loss(error);
+            state.cache.file(edit.about()).errors.add(FsError::Io);
+            match edit {
+                Edit::Removal(Removal { dir, .. }) | Edit::Move(Move { dir, .. }) => {
+                    let forget = self.lose_bits(&mut state, dir, WRITE_LEASE);
+                    let client = self.clone();
+                    spawn(async move { forget.done(&client).await });
+                }
+                Edit::Amendment(amendment) => {
+                    self.uncover(&mut state, amendment.fid, dir_of(&amendment));
+                }
             }
         }
+    }
+
+    /// The bytes of files that these moves put in the place of others are made durable. Resolves when that
+    /// has come further. `None`: no move waits.
+    pub(super) fn settle_moves(
+        &self,
+        state: &mut State,
+        moves: &BTreeSet<u64>,
+    ) -> Option<Oneshot<()>> {
+        for number in moves {
+            let edits = state.births.edits_mut();
+            if let Some(Edit::Move(Move { fid, .. })) = edits.get(*number)
+                && edits.bytes(*number) == Bytes::Undurable
+            {
+                let (client, number, fid) = (self.clone(), *number, *fid);
+                edits.set_bytes(number, Bytes::Settling);
+                spawn(async move { client.settle_move(number, fid).await });
+            }
+        }
+        (!moves.is_empty()).then(|| state.birth_reporter.wait_for_bytes())
+    }
+
+    async fn settle_move(&self, number: u64, fid: Fid) {
+        let settled = self.settle_bytes(fid).await;
+        if let Err(error) = settled {
+            self.edit_is_lost(number, error);
+        }
+        let mut state = self.lock();
+        state.births.edits_mut().set_bytes(number, Bytes::Durable);
+        state.birth_reporter.bytes_are_settled();
+    }
+}
+
+/// A file that moves over another and the name that this loses go together.
+fn with(state: &State, number: u64) -> Option<u64> {
+    let edits = state.births.edits();
+    match edits.get(number)? {
+        Edit::Removal(removal) => edits.moved_to(removal.dir, &removal.name),
+        Edit::Move(moved) => edits.removal_of(moved.dir, &moved.to),
+        Edit::Amendment(_) => None,
     }
 }
 
@@ -66,6 +112,14 @@ fn is_done(state: &mut State, number: u64, (version, at): (u64, Timestamp)) {
             state.cache.inode(removal.dir).attrs.born(version, at);
             name_again(state, removal.dir, &removal.name);
             state.drop_if_idle(removal.fid);
+        }
+        Edit::Move(moved) => {
+            for fid in [moved.dir, moved.fid] {
+                state.cache.inode(fid).attrs.born(version, at);
+            }
+            name_again(state, moved.dir, &moved.from);
+            name_again(state, moved.dir, &moved.to);
+            state.drop_if_idle(moved.fid);
         }
         Edit::Amendment(amendment) => {
             let attrs = &mut state.cache.inode(amendment.fid).attrs;

@@ -1,5 +1,5 @@
-//! What one message of `Update`s has: the names that went, directory by directory, then new files, then
-//! attributes. docs/wire.md, "Updates", is the normative text.
+//! What one message of `Update`s has: the names that went, directory by directory, then files that moved, then
+//! new files, then attributes. docs/wire.md, "Updates", is the normative text.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,7 +10,7 @@ use wire::mdt::{Access, NewFile, Request, SetAttr};
 use wire::update::{AttrUpdate, Change, LeasedDir, MadeFile, Replacement, Times};
 
 use crate::cache::births::{Birth, Sending, Wish};
-use crate::cache::edits::Edit;
+use crate::cache::edits::{Edit, Move};
 use crate::session::state::State;
 
 /// Names and values in one message, about, in bytes.
@@ -121,7 +121,7 @@ impl Message {
 /// nothing is known any more.
 pub(super) fn sets_of(state: &mut State, sending: Sending) -> (Vec<Set>, Vec<Fid>) {
     let mut message = Message::default();
-    let (names, attributes) = split(state, &sending);
+    let (names, moves, attributes) = split(state, &sending);
     let mut replaced = HashMap::new();
     for fid in &sending.births {
         for (dir, name) in state.births.get(*fid).into_iter().flat_map(Birth::names) {
@@ -130,7 +130,13 @@ pub(super) fn sets_of(state: &mut State, sending: Sending) -> (Vec<Set>, Vec<Fid
             }
         }
     }
+    for Move { dir, to, fid, .. } in moves.iter().filter_map(|number| moved(state, *number)) {
+        if let Some(number) = state.births.edits().removal_of(*dir, to) {
+            replaced.insert(number, *fid);
+        }
+    }
     put_removals(state, &mut message, names, &replaced);
+    put_moves(state, &mut message, &moves);
     message.close_all();
     let lost = put_births(state, &mut message, &sending.births);
     message.close_all();
@@ -142,11 +148,73 @@ pub(super) fn sets_of(state: &mut State, sending: Sending) -> (Vec<Set>, Vec<Fid
     (message.sets, lost)
 }
 
-/// The numbers of names that went, and of attributes.
-fn split(state: &State, sending: &Sending) -> (Vec<u64>, Vec<u64>) {
-    let edits = state.births.edits();
-    let is_name = |number: &u64| matches!(edits.get(*number), Some(Edit::Removal(_)));
-    sending.edits.iter().partition(|number| is_name(number))
+/// The numbers of names that went, of moves, and of attributes.
+fn split(state: &State, sending: &Sending) -> (Vec<u64>, Vec<u64>, Vec<u64>) {
+    let (mut names, mut moves, mut attributes) = (Vec::new(), Vec::new(), Vec::new());
+    for number in &sending.edits {
+        match state.births.edits().get(*number) {
+            Some(Edit::Removal(_)) => names.push(*number),
+            Some(Edit::Move(_)) => moves.push(*number),
+            Some(Edit::Amendment(_)) | None => attributes.push(*number),
+        }
+    }
+    (names, moves, attributes)
+}
+
+fn moved(state: &State, number: u64) -> Option<&Move> {
+    match state.births.edits().get(number)? {
+        Edit::Move(moved) => Some(moved),
+        Edit::Removal(_) | Edit::Amendment(_) => None,
+    }
+}
+
+/// Files that moved, each with the name that it takes from another.
+fn put_moves(state: &State, message: &mut Message, numbers: &[u64]) {
+    for number in numbers {
+        let Some(moved) = moved(state, *number).cloned() else {
+            continue;
+        };
+        let Move {
+            dir,
+            fid,
+            from,
+            to,
+            ctime,
+            ..
+        } = moved;
+        let old = replaced_at(state, dir, &to);
+        let linked = match old {
+            None => Change::Link {
+                dir: 0,
+                name: to,
+                fid,
+                ctime,
+            },
+            Some((_, old)) => Change::Replace {
+                dir: 0,
+                name: to,
+                old,
+                new: Replacement::Linked { fid, ctime },
+                ctime,
+            },
+        };
+        let gone = Change::Remove {
+            dir: 0,
+            name: from,
+            fid,
+            ctime,
+        };
+        let part = |change, edit| Part {
+            change,
+            file: fid,
+            edit,
+        };
+        let parts = vec![
+            part(linked, old.map(|(number, _)| number)),
+            part(gone, Some(*number)),
+        ];
+        message.put(state, &BTreeSet::from([dir]), parts);
+    }
 }
 
 /// Names that went. What was in a directory goes before the directory: its last name went earlier.
@@ -357,7 +425,7 @@ fn replaced_at(state: &State, dir: Fid, name: &Name) -> Option<(u64, Fid)> {
     let number = edits.removal_of(dir, name)?;
     match edits.get(number)? {
         Edit::Removal(removal) => Some((number, removal.fid)),
-        Edit::Amendment(_) => None,
+        Edit::Move(_) | Edit::Amendment(_) => None,
     }
 }
 

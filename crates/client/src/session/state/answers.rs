@@ -137,6 +137,7 @@ impl State {
         if edits.is_removed(node.fid) || (is_known && self.attr_valid(node.fid)) {
             return;
         }
+        let has_moved = edits.move_of(node.fid).is_some();
         let inode = self.cache.inode(node.fid);
         if dir != Fid::NONE && dir != node.fid {
             inode.seen_in(dir);
@@ -152,7 +153,11 @@ impl State {
             (false, None) if has_mode => Covered::Mode,
             (false, None) => Covered::No,
         };
-        if inode.attrs.take_covered(node.attr.clone(), covered) && !node.attr.has_xattrs {
+        let mut attr = node.attr.clone();
+        if let Some(known) = inode.attrs.known().filter(|_| has_moved) {
+            attr.ctime = attr.ctime.later(known.ctime);
+        }
+        if inode.attrs.take_covered(attr, covered) && !node.attr.has_xattrs {
             inode.forget_xattrs();
         }
     }

@@ -231,8 +231,11 @@ impl State {
         let links = -i32::from(is_directory);
         for (dir, name) in birth.names() {
             self.date_names(dir, now);
-            let gone = NameChange::Removed(name.clone());
-            self.cache.name_changed(dir, gone, true);
+            let named = self.cache.directory_of(dir).and_then(|dir| dir.get(name));
+            if named.is_none_or(|named| named.fid == fid) {
+                let gone = NameChange::Removed(name.clone());
+                self.cache.name_changed(dir, gone, true);
+            }
             self.names_changed(dir, links, now);
         }
         self.cache.inode(fid).attrs.removed_here();

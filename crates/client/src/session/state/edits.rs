@@ -7,8 +7,9 @@ use wire::update::AttrUpdate;
 
 use super::State;
 use crate::cache::attributes::dropped_privileges;
-use crate::cache::edits::{Amendment, Removal};
+use crate::cache::edits::{Amendment, Bytes, Edit, Move, Removal};
 use crate::cache::file::FileState;
+use crate::cache::listed::Listed;
 use crate::cache::local_changes::NameChange;
 
 impl State {
@@ -27,14 +28,69 @@ impl State {
         self.cache.name_changed(dir, gone, true);
         self.names_changed(dir, -i32::from(is_directory), now);
         self.births.remove(removal, since);
+        self.file_goes(fid);
+    }
+
+    /// The file has no name any more.
+    fn file_goes(&mut self, fid: Fid) {
         if let Some(at) = self.births.dated(fid) {
             self.end_date(fid, at);
         }
-        if self.cache.file_known(fid).is_some() {
+        // What is on its way ends with the Close.
+        let file = self.cache.file_known(fid);
+        if file.is_some_and(|file| file.is_idle()) {
             self.with_pages(fid, |file| file.pages.discard(base::ByteRange::ALL));
         }
         self.cache.inode(fid).attrs.removed_here();
         self.drop_if_idle(fid);
+    }
+
+    /// A file gets another name in its directory, which leads nowhere now. It is reported when its `bytes`
+    /// are durable.
+    pub fn move_known(&mut self, moved: Move, cookie: u64, bytes: Bytes, since: Tick) {
+        let (dir, fid, now) = (moved.dir, moved.fid, moved.ctime);
+        let Some(kind) = self.cache.attr_of(fid).map(|attr| attr.kind) else {
+            return;
+        };
+        let gone = NameChange::Removed(moved.from.clone());
+        self.cache.name_changed(dir, gone, true);
+        let name = moved.to.clone();
+        let entry = Listed { name, fid, kind };
+        let made = NameChange::Made { cookie, entry };
+        self.cache.name_changed(dir, made, true);
+        self.names_changed(dir, 0, now);
+        self.cache.inode(fid).attrs.linked_here(0, now);
+        self.births.move_known(moved, bytes, since);
+    }
+
+    /// A file that has moved goes with its only name. Of a file that lost that name to it before, the MDT is
+    /// still to hear that.
+    pub fn remove_moved(&mut self, number: u64, (now, since): (Timestamp, Tick)) {
+        let Some(Edit::Move(moved)) = self.births.edits_mut().end(number) else {
+            return;
+        };
+        let Move {
+            dir,
+            fid,
+            from,
+            cookie,
+            to,
+            ..
+        } = moved;
+        self.cache.name_changed(dir, NameChange::Removed(to), true);
+        self.names_changed(dir, 0, now);
+        if self.births.is_unborn(fid) {
+            return self.unbear(fid, now);
+        }
+        let removal = Removal {
+            dir,
+            name: from,
+            fid,
+            cookie,
+            ctime: now,
+        };
+        self.births.remove(removal, since);
+        self.file_goes(fid);
     }
 
     /// The write lease of its directory, or of a directory its own, covers the attributes: which lease that
