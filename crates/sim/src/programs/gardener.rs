@@ -9,7 +9,7 @@ use base::{Fid, FsError, Name, Rng, SeededRng};
 use client::executor::block_on;
 use client::{Client, Place};
 use wire::FileKind;
-use wire::mdt::RenameMode;
+use wire::mdt::{RenameMode, SetAttr};
 
 use super::log::Log;
 use super::names::{ROOT_USER, make, read_dir};
@@ -154,7 +154,9 @@ impl Gardener {
             0 => None,
             count => Some(self.numbers.below(count as u64) as usize),
         };
-        match (self.numbers.below(8), file) {
+        match (self.numbers.below(11), file) {
+            (9, Some(file)) => self.replace(tree, file),
+            (10, Some(file)) => self.amend(tree.files[file]),
             (0, Some(file)) => {
                 let (name, from) = tree.files.swap_remove(file);
                 let removal = self.begins(tree.place, None, Some(name));
@@ -196,6 +198,42 @@ impl Gardener {
                 self.returned(tree.place, made)
             }
         }
+    }
+
+    /// A file takes the name of another, which is there all the time.
+    fn replace(&mut self, tree: &mut Own, file: usize) -> Result<(), FsError> {
+        let (name, from) = tree.files.swap_remove(file);
+        let others = tree.files.iter();
+        let (here, elsewhere): (Vec<&(u32, Fid)>, Vec<_>) =
+            others.partition(|(_, dir)| *dir == from);
+        let among = if here.is_empty() { elsewhere } else { here };
+        let chosen = self.numbers.below(among.len() as u64) as usize;
+        let Some((taken, dir)) = among.get(chosen).map(|other| **other) else {
+            tree.files.push((name, from));
+            return Ok(());
+        };
+        let moved = self.begins(tree.place, None, Some(name));
+        let (old, new) = (self.place(from, name)?, self.place(dir, taken)?);
+        let client = self.client.clone();
+        let mode = RenameMode::Replace;
+        block_on(async move { client.rename(old, new.dir, new.name, mode, false).await })?;
+        self.returned(tree.place, moved)
+    }
+
+    fn amend(&mut self, (name, dir): (u32, Fid)) -> Result<(), FsError> {
+        let name = Name::new(format!("n{name}")).map_err(|_| FsError::Invalid)?;
+        let mode = Some(self.numbers.below(0o1000) as u16);
+        let client = self.client.clone();
+        block_on(async move {
+            let fid = client.lookup(dir, &name).await?.fid;
+            let change = SetAttr {
+                mode,
+                ..SetAttr::default()
+            };
+            let changed = client.setattr(ROOT_USER, fid, change, None).await;
+            client.forget(fid, 1);
+            changed.map(drop)
+        })
     }
 
     fn place(&self, dir: Fid, name: u32) -> Result<Place, FsError> {
