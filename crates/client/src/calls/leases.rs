@@ -63,32 +63,34 @@ impl Client {
     /// Without it the MDT is told of each change at once.
     pub(crate) async fn take_write_lease(&self, dir: Fid, fetched: Fetched) -> bool {
         self.report_births_first(&[dir]).await;
-        let (mark, requests) = {
-            let state = self.lock();
-            let mut requests = vec![Request::TakeLease { dir }];
+        let (mark, ahead, requests) = {
+            let mut state = self.lock();
+            let ahead = self.leases_ahead(&mut state, dir, fetched);
+            let of_all = [dir].into_iter().chain(ahead.iter().map(|mark| mark.dir));
+            let mut requests: Vec<Request> = of_all.map(|dir| Request::TakeLease { dir }).collect();
             if fetched == Fetched::List {
                 requests.extend(self.lacking(&state, dir));
             }
-            (state.cache.mark(dir), requests)
+            (state.cache.mark(dir), ahead, requests)
         };
         let shared = &self.0;
         let asked = shared
             .cluster
             .mdt_batch(&shared.stats, requests, Urgency::Ordinary);
-        let mut replies = asked.await.unwrap_or_default().into_iter().flatten();
-        match replies.next() {
-            Some(Reply::WriteLease {
-                grant: Some(grant),
-                outside,
-                is_empty,
-            }) => {
-                self.keep_write_lease(&grant, &outside, mark, is_empty)
-                    .await;
-            }
-            Some(_) => {}
-            None => return false,
+        let mut replies = asked.await.unwrap_or_default().into_iter();
+        let own = replies.next().and_then(Result::ok);
+        let is_answered = own.is_some();
+        self.lease_answered(own, mark).await;
+        for mark in ahead {
+            let had = self.lease_answered(replies.next().and_then(Result::ok), mark);
+            let is_had = had.await;
+            let now = self.0.clock.tick();
+            self.lock().lease_wishes.end(mark.dir, now, is_had);
         }
-        for reply in replies {
+        if !is_answered {
+            return false;
+        }
+        for reply in replies.flatten() {
             match reply {
                 Reply::Page(page) => drop(self.take_page(mark, 0, &page)),
                 Reply::Node(node) => self.lock().take_node(&node, mark),
@@ -99,6 +101,21 @@ impl Client {
             self.list_rest(dir).await;
         }
         has_lease(&self.lock(), dir, fetched)
+    }
+
+    /// Takes the lease of the mark's directory. False: it was refused.
+    async fn lease_answered(&self, reply: Option<Reply>, mark: Mark) -> bool {
+        let Some(Reply::WriteLease {
+            grant: Some(grant),
+            outside,
+            is_empty,
+        }) = reply
+        else {
+            return false;
+        };
+        self.keep_write_lease(&grant, &outside, mark, is_empty)
+            .await;
+        true
     }
 
     /// Asks for what is not here of the directory's list and attributes.

@@ -3,6 +3,7 @@
 pub(crate) mod attributes;
 mod births;
 mod execution;
+mod lease_walk;
 mod leases;
 mod links;
 pub(crate) mod listing;

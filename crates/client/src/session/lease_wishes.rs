@@ -10,6 +10,10 @@ use crate::executor::{Oneshot, WaitList};
 
 /// So long a directory is not asked for after a refusal.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// So soon after the last directory the next one belongs to the same walk.
+const STRIDE: Duration = Duration::from_secs(2);
+/// Leases asked for ahead at once, at most.
+const AHEAD_MAX: usize = 64;
 /// Refusals remembered. Beyond, all are forgotten.
 const REFUSED_MAX: usize = 4096;
 
@@ -23,11 +27,21 @@ pub(crate) enum Wish {
     No,
 }
 
+/// A process that changes one directory of a tree after the other.
+struct Walk {
+    /// The directories above the last one, the nearest first.
+    above: Vec<Fid>,
+    since: Tick,
+    /// Directories that it came to.
+    count: u32,
+}
+
 /// The directories that are asked for, and those that were refused.
 #[derive(Default)]
 pub(crate) struct LeaseWishes {
     asked: HashMap<Fid, WaitList>,
     refused: HashMap<Fid, Tick>,
+    walk: Option<Walk>,
 }
 
 impl LeaseWishes {
@@ -42,6 +56,31 @@ impl LeaseWishes {
         }
         self.asked.insert(dir, WaitList::default());
         Wish::Ask
+    }
+
+    /// A directory is asked for, which is below these, the nearest first. The one below which more are to be
+    /// asked for, and how many: twice as many each time, as long as a walk goes on.
+    pub fn walks(&mut self, above: Vec<Fid>, now: Tick) -> Option<(Fid, usize)> {
+        let walk = self
+            .walk
+            .take()
+            .filter(|walk| now.since(walk.since) < STRIDE);
+        let shared = walk.as_ref().and_then(|walk| {
+            // What is below the root need have nothing in common.
+            let is_common = |fid: &&Fid| walk.above.contains(fid) && **fid != Fid::ROOT;
+            above.iter().find(is_common).copied()
+        });
+        let count = walk
+            .filter(|_| shared.is_some())
+            .map_or(0, |walk| walk.count + 1);
+        let since = now;
+        self.walk = Some(Walk {
+            above,
+            since,
+            count,
+        });
+        let ahead = AHEAD_MAX.min(1 << count.saturating_sub(1).min(16));
+        shared.map(|top| (top, ahead))
     }
 
     /// The answer is there.
@@ -78,5 +117,25 @@ mod tests {
         assert!(matches!(wishes.begin(DIR, later), Wish::Ask));
         wishes.end(DIR, later, true);
         assert!(matches!(wishes.begin(DIR, later), Wish::Ask));
+    }
+
+    #[test]
+    fn a_walk_asks_for_twice_as_many_each_time() {
+        let mut wishes = LeaseWishes::default();
+        let mut walks = |above: &[u64], at| {
+            let above = above.iter().map(|fid| Fid(*fid)).collect();
+            wishes.walks(above, Tick(0).after(Duration::from_secs(at)))
+        };
+        assert_eq!(walks(&[7, 6], 1), None);
+        assert_eq!(walks(&[7, 6], 1), Some((Fid(7), 1)));
+        assert_eq!(walks(&[8, 7, 6], 2), Some((Fid(7), 2)));
+        assert_eq!(walks(&[9, 6], 3), Some((Fid(6), 4)));
+        assert_eq!(walks(&[5], 3), None);
+        assert_eq!(walks(&[5], 3), Some((Fid(5), 1)));
+        assert_eq!(walks(&[5], 6), None);
+        for _ in 0..10 {
+            walks(&[5], 6);
+        }
+        assert_eq!(walks(&[5], 6), Some((Fid(5), AHEAD_MAX)));
     }
 }
