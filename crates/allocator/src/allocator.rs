@@ -7,7 +7,7 @@ use std::time::Duration;
 use base::Tick;
 
 use crate::index::{Index, Summary};
-use crate::map::{GROUP_WORDS, GroupMap, Run, level_for};
+use crate::map::{GROUP_WORDS, GroupMap, Run, free_words_of, level_for};
 use crate::packing::Packing;
 use crate::places::{Block, Extent, GROUP_BLOCKS, Group, Owner};
 use crate::report::GroupReport;
@@ -25,6 +25,8 @@ pub struct Options {
     pub packing_blocks: u32,
     /// Objects that have windows. Beyond: the windows used longest ago are given back.
     pub owners_max: usize,
+    /// Bitmaps that the caller keeps in memory. Beyond: those loaded first are forgotten.
+    pub loaded_max: usize,
 }
 
 impl Default for Options {
@@ -34,6 +36,7 @@ impl Default for Options {
             small_blocks: 256,
             packing_blocks: 512,
             owners_max: 4096,
+            loaded_max: 1024,
         }
     }
 }
@@ -225,13 +228,7 @@ impl Allocator {
 
     /// The bitmap of a group: set bits of `used` are not free. Blocks behind the disk's end never are.
     pub fn load(&mut self, group: Group, used: &[u64; GROUP_WORDS]) {
-        let mut free = used.map(|word| !word);
-        let there = self.blocks - group.block(0).0.min(self.blocks);
-        for (at, word) in (0..).step_by(64).zip(&mut free) {
-            let bits = there.saturating_sub(at).min(64);
-            *word &= (1_u64.checked_shl(bits as u32).unwrap_or(0)).wrapping_sub(1);
-        }
-        let map = GroupMap::from_free(&free);
+        let map = GroupMap::from_free(&free_words_of(used, self.blocks_of(group)));
         self.index.put(group, Summary::of(&map));
         self.maps[group.0 as usize] = Some(map);
     }
@@ -241,15 +238,22 @@ impl Allocator {
         self.maps[group.0 as usize].is_some()
     }
 
-    /// Forgets a bitmap, which the caller has. `false`: something there is reserved, and it stays.
-    pub fn unload(&mut self, group: Group) -> bool {
-        let reserved = self.windows.iter().map(|window| window.place);
-        let mut reserved = reserved.chain([self.packing.rest()]);
-        if reserved.any(|place| place.blocks > 0 && place.start.group() == group) {
+    /// Forgets a bitmap that the caller has as `used`. `false`: it differs, because blocks are reserved, not
+    /// yet named or not yet free again, and it stays.
+    pub fn unload(&mut self, group: Group, used: &[u64; GROUP_WORDS]) -> bool {
+        let free = free_words_of(used, self.blocks_of(group));
+        let map = &mut self.maps[group.0 as usize];
+        if map.as_ref().is_some_and(|map| map.free_words() != free) {
             return false;
         }
-        self.maps[group.0 as usize] = None;
+        *map = None;
         true
+    }
+
+    /// Blocks that the disk has in this group.
+    fn blocks_of(&self, group: Group) -> u32 {
+        let there = self.blocks.saturating_sub(group.block(0).0);
+        there.min(u64::from(GROUP_BLOCKS)) as u32
     }
 
     /// An extent for the first blocks of `want`.
@@ -293,6 +297,23 @@ impl Allocator {
         Ok(placed)
     }
 
+    /// The first free blocks of `range`, which lies in one group, and at most `blocks` of them. None: all are
+    /// in use or reserved.
+    pub fn place_in(&mut self, range: Extent, blocks: u32) -> Result<Option<Extent>, Refused> {
+        let group = range.start.group();
+        let map = self.map(group)?;
+        let (first, end) = (
+            range.start.in_group(),
+            range.start.in_group() + range.blocks,
+        );
+        let mut free = (first..end).filter(|block| map.is_free(Run::new(*block, 1)));
+        let Some(start) = free.next() else {
+            return Ok(None);
+        };
+        let run = Run::new(start, map.run_at(start, blocks.min(end - start)));
+        Ok(Some(self.taken(blocks, group, run)))
+    }
+
     /// Blocks to take at once for `blocks` that `want` begins with.
     fn window(&self, want: &Want, blocks: u32) -> u32 {
         let end = want.logical + u64::from(blocks);
@@ -304,6 +325,11 @@ impl Allocator {
             }
         };
         (window_end - want.logical).min(u64::from(GROUP_BLOCKS)) as u32
+    }
+
+    /// Blocks of the region that small objects go to next.
+    pub fn small_region(&self) -> u32 {
+        self.packing.rest().blocks
     }
 
     /// The next `blocks` small objects' blocks will lie in a row, where there is such a run.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::map::GroupMap;
+use crate::map::{GROUP_WORDS, GroupMap, free_words_of};
 use crate::places::{GROUP_ORDER, Group};
 
 const LEVELS: usize = GROUP_ORDER + 1;
@@ -26,6 +26,11 @@ impl Summary {
             runs: map.runs(),
             levels: map.largest_level().map_or(0, |level| level as u8 + 1),
         }
+    }
+
+    /// That of a group of `blocks`, of which those whose bits are set in `used` are not free.
+    pub fn of_used(used: &[u64; GROUP_WORDS], blocks: u32) -> Summary {
+        Summary::of(&GroupMap::from_free(&free_words_of(used, blocks)))
     }
 
     /// Rounded down to a power of two: the average free run, as a level. `None` where no block is free.

@@ -9,6 +9,7 @@ mod places;
 mod report;
 mod reuse;
 mod table;
+mod visits;
 mod windows;
 
 pub use allocator::{Allocator, Cursors, Length, Options, Placed, Refused, Statistics, Want};
@@ -18,3 +19,4 @@ pub use places::{Block, Extent, GROUP_BLOCKS, GROUP_ORDER, Group, Owner};
 pub use report::GroupReport;
 pub use reuse::{Io, Reuse};
 pub use table::{PreallocTable, TableError};
+pub use visits::{is_better, is_scattered, visits};

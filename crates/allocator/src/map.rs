@@ -93,6 +93,17 @@ fn masks(run: Run) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
+/// The free blocks of a group that has `blocks` of them: set bits of `used` are not free, nor are those behind
+/// the last block.
+pub fn free_words_of(used: &[u64; GROUP_WORDS], blocks: u32) -> [u64; GROUP_WORDS] {
+    let mut free = used.map(|word| !word);
+    for (at, word) in (0..).step_by(64).zip(&mut free) {
+        let bits = blocks.saturating_sub(at).min(64);
+        *word &= (1_u64.checked_shl(bits).unwrap_or(0)).wrapping_sub(1);
+    }
+    free
+}
+
 /// The smallest level whose chunks have `blocks` or more.
 pub fn level_for(blocks: u32) -> usize {
     blocks.max(1).next_power_of_two().trailing_zeros() as usize

@@ -56,14 +56,20 @@ impl Rig {
         }
     }
 
-    fn load(&mut self, group: Group) {
-        self.loads += 1;
+    /// A group's blocks that objects have.
+    fn words(&self, group: Group) -> [u64; GROUP_WORDS] {
         let mut words = [0; GROUP_WORDS];
         let start = group.block(0).0 as usize;
         let end = self.used.len().min(start + GROUP_BLOCKS as usize);
         for (at, used) in self.used[start..end].iter().enumerate() {
             words[at / 64] |= u64::from(*used) << (at % 64);
         }
+        words
+    }
+
+    fn load(&mut self, group: Group) {
+        self.loads += 1;
+        let words = self.words(group);
         let summary = self.allocator.summary(group);
         self.allocator.load(group, &words);
         assert_eq!(
@@ -176,7 +182,10 @@ impl Rig {
             18 => {
                 let group = Group(self.rng.below(u64::from(self.allocator.groups())) as u32);
                 match self.rng.below(2) {
-                    0 => drop(self.allocator.unload(group)),
+                    0 => {
+                        let words = self.words(group);
+                        self.allocator.unload(group, &words);
+                    }
                     _ => self.allocator.set_last_group(group).unwrap(),
                 }
             }

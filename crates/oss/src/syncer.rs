@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::ByteRange;
 use layout::ObjectId;
-use storage::{Batch, Kv, ObjectStore, Pace, StorageError};
+use storage::{Batch, Kv, ObjectStore, Pace, StorageError, Wanted};
 use wire::ost::{Reply, Request};
 
 use crate::locks::resource_of;
@@ -87,6 +87,10 @@ impl Syncer {
 
     /// Does what the changes among these requests would wait for, while the core answers nobody.
     pub fn foresee(&self, requests: &[Request]) -> Result<(), StorageError> {
+        let reads: Vec<Wanted> = requests.iter().filter_map(wanted).collect();
+        if reads.len() > 1 {
+            self.store.read_ahead(&reads)?;
+        }
         let mut changes = Vec::new();
         for request in requests {
             changes.extend(self.expected(request)?);
@@ -142,5 +146,22 @@ impl Syncer {
             self.store.remove(stored(*object))?;
         }
         Ok(())
+    }
+}
+
+/// The bytes that a request reads, if it is not refused.
+fn wanted(request: &Request) -> Option<Wanted> {
+    match *request {
+        Request::Read {
+            object,
+            offset,
+            len,
+            ..
+        } => Some(Wanted {
+            id: stored(object),
+            offset,
+            len: len as usize,
+        }),
+        _ => None,
     }
 }

@@ -1,10 +1,12 @@
 //! The object store of extents on one disk, which does not age (docs/adr/0020-extents.md, docs/disk.md).
 
 mod audit;
+mod block_device;
 mod changed;
 mod commit;
 mod device;
 mod file;
+mod gathered;
 mod geometry;
 pub mod log;
 mod maps;
@@ -15,11 +17,11 @@ mod segment;
 mod state;
 mod table;
 
-pub use allocator::{Extent, Options};
+pub use allocator::{Extent, Options, PreallocTable, Statistics};
 pub use audit::{Finding, audit};
 pub use commit::{Commit, Row, Taken};
 pub use device::{ExtentDisk, Opened};
-pub use file::make as make_file;
+pub use file::{make as make_file, make_on as make_on_device};
 pub use geometry::{Geometry, StoreId};
 pub use log::{Area, Log, LogFull, Piece};
 pub use objects::ExtentObjects;

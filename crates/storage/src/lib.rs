@@ -20,7 +20,7 @@ pub use fence::{Fence, Process, is_running};
 pub use kv::{Batch, Commit, Hole, KeyRange, Kv, KvOptions, KvStats, TableId, Ticket, Visit};
 pub use objects::{
     Flaw, OPEN_FILES_MAX, ObjectFiles, ObjectId, ObjectMemory, ObjectStat, ObjectStore,
-    SealedObjects, check_seal, examine_seals, recorded_end,
+    SealedObjects, Wanted, check_seal, examine_seals, recorded_end,
 };
 pub use pace::{COMMIT_BYTES, COMMIT_MS, Pace, Taken};
 pub use room::Room;

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use base::ByteRange;
-use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use super::device::{Backing, Disk};
@@ -71,6 +70,11 @@ impl FileDisk {
         &self.path
     }
 
+    fn is_device(&self) -> Result<bool> {
+        let found = self.file.metadata().map_err(self.error("stat it"))?;
+        Ok(found.file_type().is_block_device())
+    }
+
     fn may_write(&self) -> Result<()> {
         self.fence.as_ref().map_or(Ok(()), |fence| fence.check())
     }
@@ -125,13 +129,14 @@ impl Disk for FileDisk {
 
     fn reserve(&self, offset: u64, len: u64) -> Result<()> {
         self.may_write()?;
+        if self.is_device()? {
+            // It has its space.
+            return Ok(());
+        }
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let (offset, len) = (signed(offset), signed(len));
-        match fallocate(&self.file, FallocateFlags::empty(), offset, len) {
-            // A device has its space.
-            Err(Errno::ENODEV) => Ok(()),
-            done => done.map_err(|errno| self.error("take space for it")(errno.into())),
-        }
+        fallocate(&self.file, FallocateFlags::empty(), offset, len)
+            .map_err(|errno| self.error("take space for it")(errno.into()))
     }
 
     fn backing(&self) -> Result<Option<Backing>> {

@@ -63,6 +63,13 @@ impl Commit {
                 .all(|written| written.sums.is_some() && is_whole(written))
     }
 
+    /// All extents that it names.
+    pub fn places(&self) -> impl Iterator<Item = Extent> {
+        let taken = self.taken.iter().chain(&self.written);
+        let taken = taken.map(|taken| taken.place);
+        taken.chain(self.freed.iter().copied())
+    }
+
     /// The body of its record.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -1,17 +1,25 @@
 //! A store of extents on a [`Disk`]: writes what the state says, syncs, and hands out blocks. Rows are its
 //! caller's, who drains them to tables.
 
-use allocator::{Allocator, Block, Cursors, Extent, GROUP_WORDS, Group, Io, Options, Reuse, Want};
+use std::collections::VecDeque;
+
+use allocator::{
+    Allocator, Block, Cursors, Extent, GROUP_WORDS, Group, Io, Options, Refused, Reuse, Want,
+};
 use base::Tick;
 
 use super::commit::Commit;
+use super::gathered::Gathered;
 use super::geometry::{Geometry, SUPERBLOCKS};
 use super::log::{BLOCK_BYTES, Piece};
 use super::maps::Maps;
-use super::recovery::{Recovered, Replayed, first_table, recover};
+use super::recovery::{Recovered, Replayed, first_table, read_map, recover};
 use super::state::{Checkpoint, Refusal, State};
 use crate::disk::Disk;
 use crate::error::{Result, StorageError};
+
+/// So many bitmaps are looked at in one go for those that can be forgotten.
+const FORGOTTEN_MAX: usize = 64;
 
 /// Blocks, commits of them, and checkpoints. After an error of the disk it does nothing more.
 #[derive(Debug)]
@@ -21,6 +29,10 @@ pub struct ExtentDisk<D> {
     state: State,
     allocator: Allocator,
     reuse: Reuse,
+    gathered: Gathered,
+    /// Groups whose bitmaps are in memory, the one that was read first first.
+    loaded: VecDeque<Group>,
+    loaded_max: usize,
     stopped: Option<StorageError>,
 }
 
@@ -64,13 +76,18 @@ impl<D: Disk> ExtentDisk<D> {
             cursors,
             restores_superblock,
         } = recovered;
+        let loaded_max = options.loaded_max;
         let allocator = allocator_of(&state, cursors, options);
+        let loaded = groups_of(&state).filter(|group| state.maps().map(group.0).is_some());
         let mut store = ExtentDisk {
             disk,
             name: name.to_owned(),
+            loaded: loaded.collect(),
             state,
             allocator,
             reuse: Reuse::default(),
+            gathered: Gathered::default(),
+            loaded_max,
             stopped: None,
         };
         if restores_superblock {
@@ -101,9 +118,74 @@ impl<D: Disk> ExtentDisk<D> {
         &self.disk
     }
 
-    /// Which blocks the records name.
-    pub fn maps(&self) -> &Maps {
-        self.state.maps()
+    /// Which blocks the records name, of all groups: reads the maps that are not in memory.
+    pub fn all_maps(&mut self) -> Result<&Maps> {
+        for group in groups_of(&self.state) {
+            self.read_map(group)?;
+        }
+        Ok(self.state.maps())
+    }
+
+    /// Groups whose bitmaps are in memory.
+    pub fn loaded(&self) -> usize {
+        self.loaded.len()
+    }
+
+    /// Which blocks of a group are in use: has them in memory, for the allocator too.
+    fn load(&mut self, group: Group) -> Result<()> {
+        self.read_map(group)?;
+        if !self.allocator.is_loaded(group) {
+            let unused = [0; GROUP_WORDS];
+            let map = self.state.maps().map(group.0).unwrap_or(&unused);
+            self.allocator.load(group, map);
+            self.note_loaded(group);
+        }
+        Ok(())
+    }
+
+    /// Reads a group's map, if there is one that is not in memory. A damaged one stops the store.
+    fn read_map(&mut self, group: Group) -> Result<()> {
+        if !self.state.maps().is_away(group.0) {
+            return Ok(());
+        }
+        let Some(source) = self.state.map_source(group) else {
+            return Ok(());
+        };
+        let read = read_map(&self.disk, &self.name, group, source);
+        let map = read.inspect_err(|error| self.stopped = Some(error.clone()))?;
+        self.state.put_map(group, map);
+        self.note_loaded(group);
+        Ok(())
+    }
+
+    fn note_loaded(&mut self, group: Group) {
+        if !self.loaded.contains(&group) {
+            self.loaded.push_back(group);
+        }
+    }
+
+    /// Forgets the bitmaps that were read first, until there are no more than may be: but for those that
+    /// differ from what the last checkpoint has.
+    fn forget_some(&mut self) {
+        let looked_at = self.loaded.len().min(FORGOTTEN_MAX);
+        for _ in 0..looked_at {
+            if self.loaded.len() <= self.loaded_max {
+                return;
+            }
+            let Some(group) = self.loaded.pop_front() else {
+                return;
+            };
+            if !self.forget(group) {
+                self.loaded.push_back(group);
+            }
+        }
+    }
+
+    fn forget(&mut self, group: Group) -> bool {
+        let unused = [0; GROUP_WORDS];
+        let map = self.state.maps().map(group.0).unwrap_or(&unused);
+        let is_changed = self.state.maps().changed().contains(&group.0);
+        !is_changed && self.allocator.unload(group, map) && self.state.forget_map(group)
     }
 
     /// Free blocks, and what is reserved of them.
@@ -128,7 +210,7 @@ impl<D: Disk> ExtentDisk<D> {
 
     /// The log fills: a checkpoint is due.
     pub fn wants_checkpoint(&self) -> bool {
-        self.state.wants_checkpoint()
+        self.state.wants_checkpoint(self.loaded_max / 2)
     }
 
     /// Blocks that will be free when their commits are durable, and all I/O of before has ended.
@@ -149,10 +231,52 @@ impl<D: Disk> ExtentDisk<D> {
 
     /// Blocks for the first part of `want`: to be written, and named by a commit, or given back.
     pub fn place(&mut self, now: Tick, want: &Want) -> Result<Extent> {
-        let placed = self.allocator.place(now, want);
-        placed.map_err(|_| StorageError::NoSpace {
-            at: self.name.clone(),
-        })
+        self.check_running()?;
+        loop {
+            match self.allocator.place(now, want) {
+                Ok(extent) => {
+                    self.forget_some();
+                    return Ok(extent);
+                }
+                Err(Refused::Away(group)) => self.load(group)?,
+                Err(Refused::Full | Refused::OutOfRange) => {
+                    let at = self.name.clone();
+                    return Err(StorageError::NoSpace { at });
+                }
+            }
+        }
+    }
+
+    /// Free blocks of `range`, which lies in one group: at most `blocks` in a row. None: there are none.
+    pub fn place_in(&mut self, range: Extent, blocks: u32) -> Result<Option<Extent>> {
+        self.check_running()?;
+        let group = range.start.group();
+        if self.allocator.summary(group).free == 0 {
+            return Ok(None);
+        }
+        self.load(group)?;
+        let placed = self.allocator.place_in(range, blocks);
+        placed.map_err(|error| StorageError::refused(&self.name, format!("{range}: {error}")))
+    }
+
+    /// The next `blocks` of small objects will lie in a row, where there is such a run: how long it is.
+    pub fn prepare_small(&mut self, blocks: u32) -> Result<u32> {
+        self.check_running()?;
+        loop {
+            match self.allocator.prepare_small(blocks) {
+                Err(Refused::Away(group)) => self.load(group)?,
+                _ => return Ok(self.allocator.small_region()),
+            }
+        }
+    }
+
+    /// Groups of which a block was in use at some time.
+    pub fn groups_in_use(&self) -> Vec<Group> {
+        let was_used = |group: &Group| {
+            let is_here = self.state.maps().map(group.0).is_some();
+            is_here || self.state.map_source(*group).is_some()
+        };
+        groups_of(&self.state).filter(was_used).collect()
     }
 
     /// Blocks that no commit will name.
@@ -161,16 +285,48 @@ impl<D: Disk> ExtentDisk<D> {
         given.map_err(|error| StorageError::refused(&self.name, format!("{extent}: {error}")))
     }
 
-    /// Writes whole blocks.
+    /// Writes whole blocks. Small writes to blocks in a row are gathered: they are on the disk with the next
+    /// commit.
     pub fn write(&mut self, start: Block, bytes: &[u8]) -> Result<()> {
         self.check_running()?;
+        if self.gathered.add(start, bytes) {
+            return Ok(());
+        }
+        self.write_gathered()?;
+        match self.gathered.add(start, bytes) {
+            true => Ok(()),
+            false => self.write_now(start, bytes),
+        }
+    }
+
+    fn write_now(&mut self, start: Block, bytes: &[u8]) -> Result<()> {
         let offset = self.state.geometry().data_offset(start);
         let written = self.disk.write(offset, bytes);
         self.stop_on(written)
     }
 
+    /// Writes what was gathered.
+    fn write_gathered(&mut self) -> Result<()> {
+        match self.gathered.take() {
+            Some((start, bytes)) => self.write_now(start, &bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// The disk has all bytes of these blocks: they may be read.
+    pub fn make_readable(&mut self, place: Extent) -> Result<()> {
+        match self.gathered.overlaps(place) {
+            true => self.write_gathered(),
+            false => Ok(()),
+        }
+    }
+
     /// Reads whole blocks.
-    pub fn read(&self, start: Block, buffer: &mut [u8]) -> Result<()> {
+    pub fn read(&mut self, start: Block, buffer: &mut [u8]) -> Result<()> {
+        self.make_readable(Extent::new(
+            start,
+            (buffer.len() as u64 / BLOCK_BYTES) as u32,
+        ))?;
         self.disk
             .read(self.state.geometry().data_offset(start), buffer)
     }
@@ -178,12 +334,21 @@ impl<D: Disk> ExtentDisk<D> {
     /// Makes a commit, durable with the next sync. What it frees is free later.
     pub fn commit(&mut self, commit: &Commit) -> Result<u64> {
         self.check_running()?;
+        // What is free only after the commit is not free for the allocator before.
+        let groups = commit.places().flat_map(Extent::by_groups);
+        for group in groups.map(|part| part.start.group()) {
+            if self.state.geometry().has(group) {
+                self.load(group)?;
+            }
+        }
+        self.write_gathered()?;
         let appended = self.state.commit(commit);
         let (ticket, pieces) = appended.map_err(|refusal| self.refused(refusal))?;
         self.write_pieces(&pieces)?;
         if !commit.freed.is_empty() {
             self.reuse.freed(ticket, commit.freed.clone());
         }
+        self.forget_some();
         Ok(ticket)
     }
 
@@ -246,6 +411,7 @@ impl<D: Disk> ExtentDisk<D> {
     pub fn end_checkpoint(&mut self, checkpoint: Checkpoint, written: Result<()>) -> Result<()> {
         self.stop_on(written)?;
         self.state.checkpointed(checkpoint);
+        self.forget_some();
         Ok(())
     }
 
@@ -289,6 +455,7 @@ impl<D: Disk> ExtentDisk<D> {
             Refusal::TooLarge => "the commit is too large for a record".to_owned(),
             Refusal::Unsound => "a key is too long, or a block has no sum".to_owned(),
             Refusal::OutOfRange(extent) => format!("{extent} are not on the disk"),
+            Refusal::Away(group) => format!("the map of group {} is not in memory", group.0),
             Refusal::Contradiction(extent) => {
                 format!("{extent} are taken although in use, or freed although free")
             }
@@ -311,11 +478,12 @@ impl Checkpoint {
 
 fn allocator_of(state: &State, cursors: Cursors, options: Options) -> Allocator {
     let mut allocator = Allocator::new(state.geometry().data_blocks, cursors, options);
-    for group in 0..state.geometry().groups() {
-        allocator.load(
-            Group(group),
-            state.maps().map(group).unwrap_or(&[0; GROUP_WORDS]),
-        );
+    for group in groups_of(state) {
+        allocator.summarize(group, state.summary(group));
     }
     allocator
+}
+
+fn groups_of(state: &State) -> impl Iterator<Item = Group> + use<> {
+    (0..state.geometry().groups()).map(Group)
 }

@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
+use allocator::Block;
+
+use super::block_device;
 use super::device::ExtentDisk;
 use super::geometry::{Geometry, StoreId};
 use super::log::BLOCK_BYTES;
 use crate::disk::{Disk, FileDisk};
-use crate::error::Result;
+use crate::error::{Result, StorageError};
 
 /// Of a file whose size is not given: this part of what its file system has left is for others.
 const LEFT_TO_OTHERS: u64 = 16;
@@ -15,15 +18,67 @@ const LOG_PART: u64 = 64;
 const LOG_BLOCKS_MIN: u64 = 256;
 const LOG_BLOCKS_MAX: u64 = 16_384;
 
+/// The data begin at a multiple of so many blocks: groups then lie alike on the stripes of an array.
+const ALIGNED_BLOCKS: u64 = 256;
+
 /// Makes an empty store in a new file at `path`. The space of what is not data is taken at once; that of a
 /// group when something is put there.
 pub fn make(path: &Path, id: StoreId, bytes: Option<u64>) -> Result<()> {
     let disk = FileDisk::create(path)?;
     let below = disk.backing()?.map_or(0, |below| below.available);
     let bytes = bytes.unwrap_or(below - below / LEFT_TO_OTHERS);
-    let log_blocks = (bytes / LOG_PART / BLOCK_BYTES).clamp(LOG_BLOCKS_MIN, LOG_BLOCKS_MAX);
-    let geometry = Geometry::new(id, bytes, log_blocks)?;
+    let geometry = geometry_of(id, bytes)?;
     disk.set_len(geometry.blocks * BLOCK_BYTES)?;
-    disk.reserve(0, geometry.data_offset(allocator::Block(0)))?;
+    disk.reserve(0, geometry.data_offset(Block(0)))?;
     ExtentDisk::create(&disk, &geometry)
+}
+
+/// Makes an empty store on the block device at `path`, which has `bytes` of it, or all. With `erases`, what
+/// the device held is lost; else one that holds something is refused.
+pub fn make_on(path: &Path, id: StoreId, bytes: Option<u64>, erases: bool) -> Result<()> {
+    let disk = block_device::open_unused(path, erases)?;
+    let len = disk.len()?;
+    let bytes = bytes.unwrap_or(len);
+    if bytes > len {
+        let reason = format!("it has {len} bytes, not {bytes}");
+        return Err(StorageError::refused(path.display(), reason));
+    }
+    ExtentDisk::create(&disk, &geometry_of(id, bytes)?)
+}
+
+/// The parts of a store of `bytes`.
+fn geometry_of(id: StoreId, bytes: u64) -> Result<Geometry> {
+    let mut log_blocks = (bytes / LOG_PART / BLOCK_BYTES).clamp(LOG_BLOCKS_MIN, LOG_BLOCKS_MAX);
+    loop {
+        let geometry = Geometry::new(id, bytes, log_blocks)?;
+        let first = geometry.blocks - geometry.data_blocks;
+        match first % ALIGNED_BLOCKS {
+            0 => return Ok(geometry),
+            // A longer log may leave a group less: then once more.
+            past => log_blocks += ALIGNED_BLOCKS - past,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_begin_at_a_whole_mebibyte_whatever_the_size() {
+        let sizes = [
+            3 << 20,
+            128 << 20,
+            1 << 30,
+            (1 << 40) + 4096 * 77,
+            (137 << 20) + 1,
+        ];
+        for bytes in sizes
+            .into_iter()
+            .chain((0..300).map(|n| (1 << 27) + n * 123_457))
+        {
+            let geometry = geometry_of(StoreId([1; 16]), bytes).unwrap();
+            assert_eq!(geometry.data_offset(Block(0)) % (1 << 20), 0, "{bytes}");
+        }
+    }
 }

@@ -1,20 +1,20 @@
 //! What lies where on the disk of a store of extents, and the superblock that says so. docs/disk.md,
 //! "Extents", is the normative text.
 
-use allocator::{Block, Extent, GROUP_BLOCKS};
+use allocator::{Block, Extent, GROUP_BLOCKS, Group};
 
 use super::log::{Area, BLOCK_BYTES};
 use crate::error::{Result, StorageError};
 
 /// The version of this layout.
-pub const EXTENTS_VERSION: u32 = 1;
+pub const EXTENTS_VERSION: u32 = 2;
 /// Blocks with a copy of the superblock: the first ones.
 pub const SUPERBLOCKS: u64 = 2;
 /// Bytes of the superblock; the rest of its block is zero.
 const SUPERBLOCK_BYTES: usize = 512;
 const MAGIC: &[u8; 8] = b"GLINTEXT";
 /// Bytes of a group's entry in a table.
-pub const ENTRY_BYTES: u64 = 8;
+pub const ENTRY_BYTES: u64 = 12;
 /// Blocks of the log that a commit may need: a record of the greatest length, and one of a start.
 const LOG_BLOCKS_MIN: u64 = 16;
 
@@ -78,6 +78,17 @@ impl Geometry {
     /// How many groups the data have.
     pub fn groups(&self) -> u32 {
         self.data_blocks.div_ceil(u64::from(GROUP_BLOCKS)) as u32
+    }
+
+    /// There is such a group.
+    pub fn has(&self, group: Group) -> bool {
+        group.0 < self.groups()
+    }
+
+    /// How many blocks of data a group has.
+    pub fn blocks_of(&self, group: Group) -> u32 {
+        let there = self.data_blocks.saturating_sub(group.block(0).0);
+        there.min(u64::from(GROUP_BLOCKS)) as u32
     }
 
     /// The byte where table 0 or 1 begins.

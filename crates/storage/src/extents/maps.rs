@@ -10,10 +10,20 @@ use super::log::BLOCK_BYTES;
 /// One group's bitmap: set bits are in use.
 pub type Map = [u64; GROUP_WORDS];
 
-/// The maps of all groups. A group that never had a block in use has none.
+/// What is in memory of a group's map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Known {
+    /// No block was ever in use.
+    Unused,
+    /// The last checkpoint has it.
+    Away,
+    Here(Box<Map>),
+}
+
+/// The maps of all groups; those that were not needed yet are on the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Maps {
-    groups: Vec<Option<Box<Map>>>,
+    groups: Vec<Known>,
     /// Changed since the last checkpoint.
     changed: BTreeSet<u32>,
 }
@@ -23,22 +33,50 @@ pub struct Maps {
 pub struct Contradiction(pub Extent);
 
 impl Maps {
-    /// Of `groups` groups without a block in use.
-    pub fn new(groups: u32) -> Maps {
+    /// Of groups for each of which a checkpoint has a map, or not: then no block is in use.
+    pub fn new(has_map: impl IntoIterator<Item = bool>) -> Maps {
+        let known = |has| if has { Known::Away } else { Known::Unused };
         Maps {
-            groups: vec![None; groups as usize],
+            groups: has_map.into_iter().map(known).collect(),
             changed: BTreeSet::new(),
         }
     }
 
-    /// A group's map, as a checkpoint has it.
+    /// A group's map, as the last checkpoint has it.
     pub fn put(&mut self, group: u32, map: Map) {
-        self.groups[group as usize] = Some(Box::new(map));
+        self.groups[group as usize] = Known::Here(Box::new(map));
     }
 
-    /// A group's map.
+    /// A group's map is on the disk, and must be put first.
+    pub fn is_away(&self, group: u32) -> bool {
+        matches!(self.groups[group as usize], Known::Away)
+    }
+
+    /// A group's map; `None` where no block was ever in use, or it is away.
     pub fn map(&self, group: u32) -> Option<&Map> {
-        self.groups[group as usize].as_deref()
+        match &self.groups[group as usize] {
+            Known::Here(map) => Some(map),
+            Known::Unused | Known::Away => None,
+        }
+    }
+
+    /// Forgets a map that the last checkpoint has. `false`: it changed since, and stays.
+    pub fn forget(&mut self, group: u32) -> bool {
+        let known = &mut self.groups[group as usize];
+        if self.changed.contains(&group) {
+            return false;
+        }
+        if matches!(known, Known::Here(_)) {
+            *known = Known::Away;
+        }
+        true
+    }
+
+    /// Groups that `commit` names and whose maps are away: they must be put before it is applied.
+    pub fn away_from(&self, commit: &Commit) -> BTreeSet<u32> {
+        let groups = commit.places().flat_map(Extent::by_groups);
+        let groups = groups.map(|part| part.start.group().0);
+        groups.filter(|group| self.is_away(*group)).collect()
     }
 
     /// Applies a commit whole, or not at all.
@@ -79,7 +117,13 @@ impl Maps {
         for part in extent.by_groups() {
             let Group(group) = part.start.group();
             self.changed.insert(group);
-            let map = self.groups[group as usize].get_or_insert_with(|| Box::new([0; GROUP_WORDS]));
+            let known = &mut self.groups[group as usize];
+            if !matches!(known, Known::Here(_)) {
+                *known = Known::Here(Box::new([0; GROUP_WORDS]));
+            }
+            let Known::Here(map) = known else {
+                continue;
+            };
             let first = part.start.in_group();
             for bit in first..first + part.blocks {
                 let mask = 1 << (bit % 64);
@@ -97,12 +141,6 @@ impl Maps {
     /// A checkpoint has them all.
     pub fn checkpointed(&mut self) {
         self.changed.clear();
-    }
-
-    /// Blocks in use.
-    pub fn used(&self) -> u64 {
-        let words = self.groups.iter().flatten().flat_map(|map| map.iter());
-        words.map(|word| u64::from(word.count_ones())).sum()
     }
 
     /// All runs of blocks in use, ascending.

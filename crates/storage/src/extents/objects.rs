@@ -1,14 +1,19 @@
 //! An [`ObjectStore`] on extents of one disk (docs/adr/0020-extents.md): its rows are in a [`Kv`], and its
 //! log makes them durable before they are there.
 
+mod ahead;
+mod backing;
 mod examining;
+mod moving;
 mod reading;
 mod records;
 mod shaping;
 mod state;
 mod syncing;
+mod tuning;
 mod writing;
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError};
 
 use allocator::{Block, Options};
@@ -24,8 +29,10 @@ use super::rows::{ExtentTables, LogPlace};
 use crate::disk::Disk;
 use crate::error::{Result, StorageError};
 use crate::kv::{Batch, Kv};
-use crate::objects::{Flaw, ObjectId, ObjectStat, ObjectStore};
+use crate::objects::{Flaw, ObjectId, ObjectStat, ObjectStore, Wanted};
 use crate::space::SpaceStat;
+use ahead::Ahead;
+use moving::Scattered;
 use records::Records;
 use state::State;
 
@@ -38,6 +45,13 @@ pub struct ExtentObjects {
     state: Mutex<State>,
     /// A read has ended, which freed blocks may have waited for.
     read_ended: Condvar,
+    /// What reads are going to ask for.
+    ahead: Mutex<Ahead>,
+    /// What idle time can mend.
+    scattered: Mutex<Scattered>,
+    /// Reads and writes so far, and how many there were when idle time was last looked for.
+    work: AtomicU64,
+    work_seen: AtomicU64,
     /// One sync at a time.
     turn: Mutex<()>,
 }
@@ -66,6 +80,10 @@ impl ExtentObjects {
             records,
             state: Mutex::new(State::new(store)),
             read_ended: Condvar::new(),
+            ahead: Mutex::default(),
+            scattered: Mutex::default(),
+            work: AtomicU64::new(0),
+            work_seen: AtomicU64::new(0),
             turn: Mutex::default(),
         })
     }
@@ -124,7 +142,21 @@ impl ObjectStore for ExtentObjects {
     }
 
     fn read_shared(&self, id: ObjectId, offset: u64, len: usize) -> Result<Bytes> {
+        self.note_work();
         self.read_checked(id, offset, len)
+    }
+
+    fn read_ahead(&self, wanted: &[Wanted]) -> Result<()> {
+        self.note_work();
+        self.fetch(wanted)
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.tidy()
+    }
+
+    fn settle_all(&self) -> Result<()> {
+        Ok(())
     }
 
     fn is_cold(&self, id: ObjectId, offset: u64, len: usize) -> Result<bool> {
@@ -132,6 +164,7 @@ impl ObjectStore for ExtentObjects {
     }
 
     fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
+        self.note_work();
         self.check_end(id, offset.checked_add(data.len() as u64))?;
         self.write_parts(id, offset, data)
     }
@@ -179,6 +212,7 @@ impl ObjectStore for ExtentObjects {
     }
 
     fn remove(&self, id: ObjectId) -> Result<bool> {
+        self.note_work();
         self.take_away(id)
     }
 

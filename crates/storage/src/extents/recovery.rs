@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use allocator::Cursors;
+use allocator::{Cursors, Group};
 
 use super::commit::{Commit, Row};
 use super::geometry::{Geometry, SUPERBLOCKS};
@@ -10,7 +10,7 @@ use super::log::{
     self, BLOCK_BYTES, HEADER_BYTES, Header, Position, checked_body, follows, offset_of,
     parse_header, record_blocks,
 };
-use super::maps::{self, Maps};
+use super::maps::{self, Map, Maps};
 use super::state::State;
 use super::table::{Table, sum_of};
 use crate::disk::Disk;
@@ -60,7 +60,7 @@ pub fn recover(disk: &dyn Disk, name: &str) -> Result<Recovered> {
         geometry,
     };
     let table = recovery.table()?;
-    let mut maps = recovery.maps(&table)?;
+    let mut maps = Maps::new(table.entries.iter().map(Option::is_some));
     let mut records = recovery.records(table.start)?;
     recovery.cut(&mut records, table.maps_ticket)?;
     let end = records.last().map_or(table.start, |record| record.end);
@@ -72,7 +72,7 @@ pub fn recover(disk: &dyn Disk, name: &str) -> Result<Recovered> {
         .iter()
         .filter(|record| record.header.ticket > table.maps_ticket)
     {
-        recovery.apply(&mut maps, record)?;
+        recovery.apply(&mut maps, &table, record)?;
     }
     // Its place is the next life's: starts that do nothing else never fill the log.
     let is_idle = |last: &mut Record| {
@@ -159,23 +159,6 @@ impl Recovery<'_> {
         tables
             .pop()
             .ok_or_else(|| self.damaged("of checkpoints", "neither table is whole"))
-    }
-
-    fn maps(&self, table: &Table) -> Result<Maps> {
-        let mut maps = Maps::new(self.geometry.groups());
-        for (group, entry) in (0..).zip(&table.entries) {
-            let Some(entry) = entry else {
-                continue;
-            };
-            let mut block = [0; BLOCK_BYTES as usize];
-            self.disk
-                .read(self.geometry.map_offset(group, entry.slot), &mut block)?;
-            if sum_of(&block) != entry.sum {
-                return Err(self.damaged(format!("map of group {group}"), "its checksum is wrong"));
-            }
-            maps.put(group, maps::decode(&block));
-        }
-        Ok(maps)
     }
 
     /// Reads `blocks` of the log from `block` on, going round.
@@ -283,18 +266,42 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    fn apply(&self, maps: &mut Maps, record: &Record) -> Result<()> {
+    fn apply(&self, maps: &mut Maps, table: &Table, record: &Record) -> Result<()> {
         let name = || format!("{} of the log", record.header.ticket);
-        let taken = record.commit.taken.iter().chain(&record.commit.written);
-        let taken = taken.map(|taken| taken.place);
-        let mut named = taken.chain(record.commit.freed.iter().copied());
-        if named.any(|extent| !self.geometry.contains(extent)) {
+        let mut places = record.commit.places();
+        if places.any(|extent| !self.geometry.contains(extent)) {
             return Err(self.damaged(name(), "it names blocks that the disk does not have"));
+        }
+        for group in maps.away_from(&record.commit) {
+            let Some(entry) = table.entries[group as usize] else {
+                continue;
+            };
+            let offset = self.geometry.map_offset(group, entry.slot);
+            let map = read_map(self.disk, self.name, Group(group), (offset, entry.sum))?;
+            maps.put(group, map);
         }
         maps.apply(&record.commit).map_err(|log_and_maps| {
             let reason = format!("{} are not as it says", log_and_maps.0);
             self.damaged(name(), &reason)
         })
+    }
+}
+
+/// The map of `group`, at a byte of the disk and with the sum that the last checkpoint says.
+pub fn read_map(
+    disk: &dyn Disk,
+    name: &str,
+    group: Group,
+    (offset, sum): (u64, u32),
+) -> Result<Map> {
+    let mut block = [0; BLOCK_BYTES as usize];
+    disk.read(offset, &mut block)?;
+    match sum_of(&block) == sum {
+        true => Ok(maps::decode(&block)),
+        false => {
+            let record = format!("map of group {}", group.0);
+            Err(StorageError::damaged(name, record, "its checksum is wrong"))
+        }
     }
 }
 

@@ -3,12 +3,12 @@
 
 use std::collections::VecDeque;
 
-use allocator::{Cursors, Extent};
+use allocator::{Cursors, Extent, GROUP_WORDS, Group, Summary};
 
 use super::commit::Commit;
 use super::geometry::Geometry;
 use super::log::{BODY_BYTES_MAX, Log, Piece, Position, record_blocks};
-use super::maps::{self, Contradiction, Maps};
+use super::maps::{self, Contradiction, Map, Maps};
 use super::table::{Entry, Table, sum_of};
 
 /// Blocks of the log that commits leave: for the record with which the next life begins.
@@ -27,6 +27,8 @@ pub enum Refusal {
     OutOfRange(Extent),
     /// It takes a used block, or frees a free one.
     Contradiction(Extent),
+    /// It names blocks of this group, whose map must be read first.
+    Away(Group),
 }
 
 /// A checkpoint to be written: maps, a sync, the table, a sync. Then [`State::checkpointed`].
@@ -88,6 +90,32 @@ impl State {
         &self.maps
     }
 
+    /// Where the last checkpoint has a group's map, in bytes, and the map's sum.
+    pub fn map_source(&self, group: Group) -> Option<(u64, u32)> {
+        let entry = self.table.entries[group.0 as usize]?;
+        Some((self.geometry.map_offset(group.0, entry.slot), entry.sum))
+    }
+
+    /// A group's map, as the last checkpoint has it.
+    pub fn put_map(&mut self, group: Group, map: Map) {
+        self.maps.put(group.0, map);
+    }
+
+    /// Forgets a group's map. `false`: it changed since the last checkpoint, and stays.
+    pub fn forget_map(&mut self, group: Group) -> bool {
+        self.maps.forget(group.0)
+    }
+
+    /// What is free in a group, by all commits.
+    pub fn summary(&self, group: Group) -> Summary {
+        let blocks = self.geometry.blocks_of(group);
+        match (self.maps.map(group.0), self.table.entries[group.0 as usize]) {
+            (Some(map), _) => Summary::of_used(map, blocks),
+            (None, Some(entry)) => entry.summary,
+            (None, None) => Summary::of_used(&[0; GROUP_WORDS], blocks),
+        }
+    }
+
     /// The store's life.
     pub fn life(&self) -> u64 {
         self.log.end().life
@@ -108,9 +136,9 @@ impl State {
         self.log.made_durable(ticket);
     }
 
-    /// More than half of the log is taken.
-    pub fn wants_checkpoint(&self) -> bool {
-        self.log.room() < self.geometry.log.blocks / 2
+    /// More than half of the log is taken, or more than `maps_max` maps changed.
+    pub fn wants_checkpoint(&self, maps_max: usize) -> bool {
+        self.log.room() < self.geometry.log.blocks / 2 || self.maps.changed().len() > maps_max
     }
 
     /// The log has room for `commit`.
@@ -120,17 +148,12 @@ impl State {
 
     /// Appends `commit` to the log. Says its ticket and what to write where.
     pub fn commit(&mut self, commit: &Commit) -> Result<(u64, Vec<Piece>), Refusal> {
-        let named = commit
-            .taken
-            .iter()
-            .chain(&commit.written)
-            .map(|taken| taken.place)
-            .chain(commit.freed.iter().copied());
-        if let Some(outside) = named
-            .into_iter()
-            .find(|extent| !self.geometry.contains(*extent))
-        {
+        let mut places = commit.places();
+        if let Some(outside) = places.find(|extent| !self.geometry.contains(*extent)) {
             return Err(Refusal::OutOfRange(outside));
+        }
+        if let Some(away) = self.maps.away_from(commit).first() {
+            return Err(Refusal::Away(Group(*away)));
         }
         if !commit.is_sound() {
             return Err(Refusal::Unsound);
@@ -178,6 +201,7 @@ impl State {
             entries[*group as usize] = Some(Entry {
                 slot,
                 sum: sum_of(&bytes),
+                summary: self.summary(Group(*group)),
             });
             let offset = self.geometry.map_offset(*group, slot);
             pieces.push(Piece { offset, bytes });

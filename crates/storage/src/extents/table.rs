@@ -1,6 +1,6 @@
 //! The table of a checkpoint: where each group's map is, and from which record of the log on to go.
 
-use allocator::{Block, Cursors, Group};
+use allocator::{Block, Cursors, Group, Summary};
 
 use super::geometry::{ENTRY_BYTES, Geometry};
 use super::log::{BLOCK_BYTES, Piece, Position};
@@ -9,15 +9,49 @@ const MAGIC: &[u8; 8] = b"GLINTTAB";
 /// The last bytes of the first block are the sum of all others.
 const SUM_AT: usize = BLOCK_BYTES as usize - 4;
 /// A group without a map has this for a slot.
-const NO_SLOT: u32 = 2;
+const NO_SLOT: u8 = 2;
 
-/// Where a group's map is, and its sum.
+/// Where a group's map is, its sum, and what it says in short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// 0 or 1.
     pub slot: u8,
     /// Of the block.
     pub sum: u32,
+    /// Free blocks of the group.
+    pub summary: Summary,
+}
+
+impl Entry {
+    fn encode(entry: Option<&Entry>) -> [u8; ENTRY_BYTES as usize] {
+        let mut bytes = [0; ENTRY_BYTES as usize];
+        bytes[8] = NO_SLOT;
+        if let Some(Entry { slot, sum, summary }) = entry {
+            bytes[..4].copy_from_slice(&sum.to_le_bytes());
+            bytes[4..6].copy_from_slice(&(summary.free as u16).to_le_bytes());
+            bytes[6..8].copy_from_slice(&(summary.runs as u16).to_le_bytes());
+            bytes[8..10].copy_from_slice(&[*slot, summary.levels]);
+        }
+        bytes
+    }
+
+    /// The outer `None`: it is no entry.
+    fn decode(bytes: &[u8]) -> Option<Option<Entry>> {
+        let short = |at: usize| u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+        match bytes[8] {
+            NO_SLOT => Some(None),
+            slot @ (0 | 1) => Some(Some(Entry {
+                slot,
+                sum: u32::from_le_bytes(bytes[..4].try_into().ok()?),
+                summary: Summary {
+                    free: short(4),
+                    runs: short(6),
+                    levels: bytes[9],
+                },
+            })),
+            _ => None,
+        }
+    }
 }
 
 /// A checkpoint.
@@ -66,10 +100,7 @@ impl Table {
         }
         bytes.resize(BLOCK_BYTES as usize, 0);
         for entry in &self.entries {
-            let (sum, slot) =
-                entry.map_or((0, NO_SLOT), |entry| (entry.sum, u32::from(entry.slot)));
-            bytes.extend_from_slice(&sum.to_le_bytes());
-            bytes.extend_from_slice(&slot.to_le_bytes());
+            bytes.extend_from_slice(&Entry::encode(entry.as_ref()));
         }
         bytes.resize((geometry.table_blocks * BLOCK_BYTES) as usize, 0);
         let sum = sum_of(&bytes);
@@ -98,14 +129,7 @@ impl Table {
         }
         let entry = |group: u32| {
             let at = BLOCK_BYTES as usize + group as usize * ENTRY_BYTES as usize;
-            match word(at + 4)? {
-                NO_SLOT => Some(None),
-                slot @ (0 | 1) => Some(Some(Entry {
-                    slot: slot as u8,
-                    sum: word(at)?,
-                })),
-                _ => None,
-            }
+            Entry::decode(bytes.get(at..at + ENTRY_BYTES as usize)?)
         };
         Some(Table {
             sequence: long(24)?,

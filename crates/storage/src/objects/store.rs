@@ -32,6 +32,17 @@ impl fmt::Display for ObjectId {
     }
 }
 
+/// Bytes of an object that somebody wants to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Which object.
+    pub id: ObjectId,
+    /// The first byte.
+    pub offset: u64,
+    /// How many, if it has so many.
+    pub len: usize,
+}
+
 /// An object's size and space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ObjectStat {
@@ -107,6 +118,11 @@ pub trait ObjectStore: fmt::Debug + Send + Sync {
         }
         kv.commit(batch)?;
         kv.wait_durable(kv.committed())
+    }
+    /// These bytes are about to be read, by reads of their own: may read them now, those together that lie
+    /// together. It may come to nothing.
+    fn read_ahead(&self, _wanted: &[Wanted]) -> Result<()> {
+        Ok(())
     }
     /// These bytes are about to change: does what a change of them would wait for. It may come to
     /// nothing.

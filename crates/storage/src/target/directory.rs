@@ -89,7 +89,7 @@ pub struct FormatRequest {
 }
 
 /// What holds the bytes of an OST's objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ObjectBytes {
     /// A file each.
     #[default]
@@ -98,6 +98,15 @@ pub enum ObjectBytes {
     Extents {
         /// So long; `None`: as long as there is space.
         bytes: Option<u64>,
+    },
+    /// Extents of a block device.
+    Device {
+        /// Where it is.
+        path: PathBuf,
+        /// So many bytes of it; `None`: all.
+        bytes: Option<u64>,
+        /// What it holds is lost; else one that holds something is refused.
+        erases: bool,
     },
 }
 
@@ -355,7 +364,7 @@ impl TargetDir {
             boot_epoch: BootEpoch(0),
         };
         let made: Vec<_> = request.targets.iter().map(superblock).collect();
-        making::make(dir, (&made, request.bytes), &keys, first_records)?;
+        making::make(dir, (&made, &request.bytes), &keys, first_records)?;
         Ok(made)
     }
 
@@ -641,7 +650,8 @@ impl Target {
 
     /// The bytes of its objects are on extents, not in files.
     pub fn has_extents(&self) -> bool {
-        self.path.join(EXTENTS).exists()
+        // A device that is not there now is still this target's.
+        self.path.join(EXTENTS).symlink_metadata().is_ok()
     }
 
     /// The disk of these extents.

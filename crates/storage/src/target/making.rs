@@ -4,7 +4,7 @@
 
 use std::fs::{self, DirBuilder, DirEntry};
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
 use base::{TargetKind, TargetName};
@@ -35,7 +35,7 @@ pub type FirstRecords<'a> =
 /// in one step, or not at all.
 pub(super) fn make(
     dir: &Path,
-    targets: (&[Superblock], ObjectBytes),
+    targets: (&[Superblock], &ObjectBytes),
     keys: &[(KeyKind, TargetKey)],
     first_records: FirstRecords<'_>,
 ) -> Result<()> {
@@ -54,7 +54,7 @@ pub(super) fn make(
 
 fn make_aside(
     aside: &Path,
-    (superblocks, bytes): (&[Superblock], ObjectBytes),
+    (superblocks, bytes): (&[Superblock], &ObjectBytes),
     keys: &[(KeyKind, TargetKey)],
     first_records: FirstRecords<'_>,
 ) -> Result<()> {
@@ -77,7 +77,7 @@ fn make_directory(path: &Path) -> Result<()> {
 fn make_target(
     path: &Path,
     superblock: &Superblock,
-    bytes: ObjectBytes,
+    bytes: &ObjectBytes,
     first_records: FirstRecords<'_>,
 ) -> Result<()> {
     let target = superblock.target;
@@ -87,7 +87,18 @@ fn make_target(
         ObjectBytes::Files => make_directory(&path.join(OBJECTS))?,
         ObjectBytes::Extents { bytes } => {
             let id = StoreId(superblock.target_uuid.0);
-            extents::make_file(&path.join(EXTENTS), id, bytes)?;
+            extents::make_file(&path.join(EXTENTS), id, *bytes)?;
+        }
+        ObjectBytes::Device {
+            path: device,
+            bytes,
+            erases,
+        } => {
+            let io = |error| TargetError::io(device, "name it", &error);
+            let device = std::path::absolute(device).map_err(io)?;
+            symlink(&device, path.join(EXTENTS)).map_err(io)?;
+            let id = StoreId(superblock.target_uuid.0);
+            extents::make_on_device(&device, id, *bytes, *erases)?;
         }
     }
     let database = path.join(DATABASE);

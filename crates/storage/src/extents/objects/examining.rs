@@ -20,7 +20,7 @@ const READ_BYTES: u64 = 1 << 20;
 impl ExtentObjects {
     /// Compares the maps with the extents that objects have, both as of the last commit.
     pub fn audit(&self) -> Result<Vec<Finding>> {
-        let state = self.state();
+        let mut state = self.state();
         let mut objects: BTreeSet<ObjectId> = self.records.objects()?.into_iter().collect();
         objects.extend(state.changed.keys());
         let mut named = Vec::new();
@@ -34,7 +34,7 @@ impl ExtentObjects {
                 }
             })?;
         }
-        Ok(audit(state.device.maps(), &named))
+        Ok(audit(state.device.all_maps()?, &named))
     }
 
     /// Reads every byte, and compares the maps.

@@ -20,11 +20,24 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 
 /// Blocks in a row, and their sums.
 #[derive(Debug)]
-struct Source {
+pub(super) struct Source {
     /// The block of the object where they begin.
     first: u64,
-    place: Extent,
+    pub(super) place: Extent,
     sums: Vec<u32>,
+}
+
+impl Source {
+    /// The first block whose bytes are not what its sum says.
+    fn mismatch(&self, bytes: &[u8]) -> Option<Mismatch> {
+        let blocks = (self.first..)
+            .zip(&self.sums)
+            .zip(bytes.chunks_exact(BLOCK));
+        let mut wrong = blocks.filter(|((_, sum), bytes)| crc32c::crc32c(bytes) != **sum);
+        wrong
+            .next()
+            .map(|((block, sum), _)| Mismatch { block, sum: *sum })
+    }
 }
 
 /// What a read will do.
@@ -161,20 +174,38 @@ impl ExtentObjects {
 
     fn plan(&self, id: ObjectId, offset: u64, len: usize) -> Result<Option<Plan>> {
         let mut state = self.state();
-        let shape = self.shape(&state, id)?;
+        let Some((size, sources)) = self.sources(&mut state, id, offset, len)? else {
+            return Ok(None);
+        };
+        let io = state.begin_read();
+        Ok(Some(Plan { size, sources, io }))
+    }
+
+    /// An object's size, and where its bytes from `offset` on are, which can be read then. None: there are
+    /// none.
+    pub(super) fn sources(
+        &self,
+        state: &mut State,
+        id: ObjectId,
+        offset: u64,
+        len: usize,
+    ) -> Result<Option<(u64, Vec<Source>)>> {
+        let shape = self.shape(state, id)?;
         let Some((size, _)) = shape.filter(|(size, _)| offset < *size && len > 0) else {
             return Ok(None);
         };
         let end = size.min(offset.saturating_add(len as u64));
         let mut sources: Vec<Source> = Vec::new();
         for (number, range) in by_segments(blocks_of(offset, end)) {
-            let segment = self.segment(&state, id, number)?;
+            let segment = self.segment(state, id, number)?;
             for piece in segment.parts(&range) {
                 add_source(&mut sources, number, piece);
             }
         }
-        let io = state.begin_read();
-        Ok(Some(Plan { size, sources, io }))
+        for source in &sources {
+            state.device.make_readable(source.place)?;
+        }
+        Ok(Some((size, sources)))
     }
 
     /// Reads to `bytes`, which begin with block `first`. Says of which block the sum is wrong.
@@ -182,15 +213,13 @@ impl ExtentObjects {
         for source in sources {
             let start = (source.first - first) as usize * BLOCK;
             let buffer = &mut bytes[start..start + source.place.blocks as usize * BLOCK];
+            if self.ahead().copy(source.place, buffer) && source.mismatch(buffer).is_none() {
+                continue;
+            }
             let offset = self.geometry.data_offset(source.place.start);
             self.disk.read(offset, buffer)?;
-            for ((block, sum), bytes) in (source.first..)
-                .zip(&source.sums)
-                .zip(buffer.chunks_exact(BLOCK))
-            {
-                if crc32c::crc32c(bytes) != *sum {
-                    return Ok(Some(Mismatch { block, sum: *sum }));
-                }
+            if let Some(wrong) = source.mismatch(buffer) {
+                return Ok(Some(wrong));
             }
         }
         Ok(None)
@@ -212,12 +241,13 @@ impl ExtentObjects {
     }
 
     /// The bytes of one block as they lie there; zeros where none were written.
-    pub(super) fn raw_block(&self, state: &State, id: ObjectId, block: u64) -> Result<Vec<u8>> {
+    pub(super) fn raw_block(&self, state: &mut State, id: ObjectId, block: u64) -> Result<Vec<u8>> {
         let (number, block_in) = segment_of(block);
         let segment = self.segment(state, id, number)?;
         let mut bytes = vec![0; BLOCK];
         let mut sources = Vec::new();
         for piece in segment.parts(&(block_in..block_in + 1)) {
+            state.device.make_readable(piece.place)?;
             add_source(&mut sources, number, piece);
         }
         match self.fill(&sources, block, &mut bytes)? {
@@ -235,18 +265,23 @@ impl ExtentObjects {
 
     /// A read of these bytes has to wait for a device.
     pub(super) fn must_wait(&self, id: ObjectId, offset: u64, len: usize) -> Result<bool> {
-        let state = self.state();
+        let mut state = self.state();
         let end = offset.saturating_add(len as u64);
         let Some((number, range)) = by_segments(blocks_of(offset, end)).next() else {
             return Ok(false);
         };
         let segment = self.segment(&state, id, number)?;
+        for piece in segment.parts(&range) {
+            state.device.make_readable(piece.place)?;
+        }
         drop(state);
         let mut parts = segment.parts(&range).into_iter();
         Ok(parts.any(|piece| {
             let offset = self.geometry.data_offset(piece.place.start);
             let len = u64::from(piece.place.blocks) * BLOCK_BYTES;
-            matches!(piece.content, Content::Written(_)) && self.disk.is_cold(offset, len)
+            !self.ahead().has(piece.place)
+                && matches!(piece.content, Content::Written(_))
+                && self.disk.is_cold(offset, len)
         }))
     }
 

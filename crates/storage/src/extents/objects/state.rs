@@ -1,16 +1,16 @@
 //! What a store of objects on extents knows besides its rows: objects that changed, and its disk.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use allocator::{Block, Extent, GROUP_BLOCKS, Io, Length, Owner, Want};
+use allocator::{Block, Extent, Io, Length, Owner, Want};
 use base::Tick;
 
+use super::backing::{Backed, steps_of};
 use crate::disk::Disk;
-use crate::error::Result;
+use crate::error::{Result, StorageError};
 use crate::extents::changed::{Object, Part};
 use crate::extents::device::ExtentDisk;
-use crate::extents::log::BLOCK_BYTES;
 use crate::extents::segment::{Named, Piece, SEGMENT_BLOCKS};
 use crate::objects::ObjectId;
 
@@ -23,8 +23,7 @@ pub struct State {
     freed_blocks: u64,
     /// Reads under way.
     reads: u64,
-    /// Groups whose space was taken from what is below the disk.
-    backed: BTreeSet<u32>,
+    backed: Backed,
 }
 
 /// Which object a run of blocks is for, and how long that will be.
@@ -49,7 +48,7 @@ impl State {
             changed: BTreeMap::new(),
             freed_blocks: 0,
             reads: 0,
-            backed: BTreeSet::new(),
+            backed: Backed::default(),
         }
     }
 
@@ -101,33 +100,36 @@ impl State {
             goal: wanted.goal,
         };
         let place = self.device.place(Tick(0), &want)?;
-        assert!(
-            place.blocks > 0,
-            "{want:?} {:?}",
-            self.device.allocator().cursors()
-        );
-        self.back(place)?;
-        Ok(place)
+        let backed = self.backed.take(&self.device, place)?;
+        if backed == place.blocks {
+            return Ok(place);
+        }
+        let (first, rest) = place.split(backed);
+        self.device.give_back(rest)?;
+        match first.blocks {
+            0 => self.place_backed(blocks),
+            _ => Ok(first),
+        }
     }
 
-    /// Takes the space of the extent's groups from what is below the disk, once in the store's life.
-    fn back(&mut self, place: Extent) -> Result<()> {
-        for part in place.by_groups() {
-            let group = part.start.group();
-            if self.backed.contains(&group.0) {
-                continue;
-            }
-            let geometry = self.device.geometry();
+    /// Free blocks whose space was taken from below before: nothing more can be had there.
+    fn place_backed(&mut self, blocks: u32) -> Result<Extent> {
+        for group in self.device.groups_in_use() {
             let first = group.block(0);
-            let blocks = u64::from(GROUP_BLOCKS).min(geometry.data_blocks - first.0);
-            let offset = geometry.data_offset(first);
-            if let Err(error) = self.device.disk().reserve(offset, blocks * BLOCK_BYTES) {
+            let count = self.device.geometry().blocks_of(group);
+            for step in steps_of(Extent::new(first, count)) {
+                let Some(place) = self.device.place_in(step, blocks)? else {
+                    continue;
+                };
+                if self.backed.take(&self.device, place)? == place.blocks {
+                    return Ok(place);
+                }
                 self.device.give_back(place)?;
-                return Err(error);
             }
-            self.backed.insert(group.0);
         }
-        Ok(())
+        Err(StorageError::NoSpace {
+            at: "the disk below the extents".to_owned(),
+        })
     }
 
     /// The object as it is here, which must have been looked up.

@@ -120,7 +120,7 @@ impl ExtentObjects {
     /// The bytes of all blocks that `data` at `start` touches, what they have besides included.
     fn whole_blocks<'a>(
         &self,
-        state: &State,
+        state: &mut State,
         id: ObjectId,
         start: u64,
         data: &'a [u8],
@@ -151,7 +151,13 @@ impl ExtentObjects {
     }
 
     /// A block of an object of `size` bytes: zeros behind its end.
-    fn block_until(&self, state: &State, id: ObjectId, block: u64, size: u64) -> Result<Vec<u8>> {
+    fn block_until(
+        &self,
+        state: &mut State,
+        id: ObjectId,
+        block: u64,
+        size: u64,
+    ) -> Result<Vec<u8>> {
         let start = block * BLOCK_BYTES;
         if start >= size {
             return Ok(vec![0; BLOCK]);
@@ -180,7 +186,13 @@ impl ExtentObjects {
     }
 
     /// Puts a block that the object has.
-    fn put_blocks(&self, state: &mut State, id: ObjectId, block: u64, bytes: &[u8]) -> Result<()> {
+    pub(super) fn put_blocks(
+        &self,
+        state: &mut State,
+        id: ObjectId,
+        block: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
         let blocks = block..block + (bytes.len() / BLOCK) as u64;
         let length = Length::Open(blocks.end);
         for (number, range) in by_segments(blocks) {
