@@ -4,6 +4,7 @@
 mod asking;
 pub mod ending;
 mod listening;
+mod of_extents;
 pub mod of_mount;
 pub mod of_targets;
 mod whereabouts;

@@ -430,13 +430,22 @@ impl Opening {
         }
     }
 
-    /// The bytes of the objects of an OST.
-    fn objects(&self, target: &Target, kv: &Arc<Kv>) -> Result<Arc<dyn ObjectStore>, StorageError> {
-        if target.has_extents() {
-            let (disk, options) = (Arc::new(target.extents()?), Options::default());
-            let store = ExtentObjects::open(disk, kv.clone(), oss::records::EXTENTS, options)?;
-            return Ok(Arc::new(store));
+    /// The bytes of the objects of an OST on extents.
+    fn extents(
+        &self,
+        target: &Target,
+        kv: &Arc<Kv>,
+    ) -> Result<Option<Arc<ExtentObjects>>, StorageError> {
+        if !target.has_extents() {
+            return Ok(None);
         }
+        let (disk, options) = (Arc::new(target.extents()?), Options::default());
+        let store = ExtentObjects::open(disk, kv.clone(), oss::records::EXTENTS, options)?;
+        Ok(Some(Arc::new(store)))
+    }
+
+    /// The bytes of the objects of an OST in files.
+    fn files(&self, target: &Target, kv: &Arc<Kv>) -> Result<Arc<dyn ObjectStore>, StorageError> {
         let files = Arc::new(target.objects_keeping(self.shares.objects)?);
         let seals = oss::records::SEALS;
         Ok(Arc::new(SealedObjects::new(files, kv.clone(), seals)))
@@ -454,7 +463,11 @@ impl Opening {
         let at = |error: StorageError| not_opened(name, dir, &error);
         let tables = oss::records::TABLES;
         let kv = Arc::new(target.kv(&tables, options(name)).map_err(at)?);
-        let store = self.objects(target, &kv).map_err(at)?;
+        let extents = self.extents(target, &kv).map_err(at)?;
+        let store = match &extents {
+            Some(extents) => extents.clone(),
+            None => self.files(target, &kv).map_err(at)?,
+        };
         let boot = oss::Boot {
             epoch: superblock.boot_epoch,
             now: clock.tick(),
@@ -474,6 +487,7 @@ impl Opening {
             scheduling: server.scheduling(),
             recovering: server.recovering(),
             pace,
+            extents,
         });
         Ok((server, committed))
     }
@@ -516,6 +530,7 @@ impl Opening {
                     scheduling: server.scheduling(),
                     recovering: server.recovering(),
                     pace,
+                    extents: None,
                 });
                 self.mdts.push(Arc::new(server));
                 service

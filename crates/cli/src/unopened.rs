@@ -54,6 +54,7 @@ impl Unopened {
             scheduling: self.clone(),
             recovering: self.clone(),
             pace: Pace::usual(),
+            extents: None,
         }
     }
 

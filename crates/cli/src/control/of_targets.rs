@@ -8,8 +8,10 @@ use base::{TargetKind, TargetName};
 use rpc::scheduler::RuleReport;
 use rpc::serving::{Recovering, Scheduling};
 use rpc::{ClientUuid, window::Report};
+use storage::extents::ExtentObjects;
 use storage::pace::{self, Pace, Taken};
 
+use super::of_extents;
 use super::{Answer, Answering, ParamValue, Question, ServerStatus, Setting, TargetStatus};
 
 /// The rules of a target.
@@ -93,6 +95,8 @@ pub struct Controls {
     pub recovering: Arc<dyn Recovering>,
     /// How it commits.
     pub pace: Arc<Pace>,
+    /// The bytes of its objects, where these are extents.
+    pub extents: Option<Arc<ExtentObjects>>,
 }
 
 impl ServedTargets {
@@ -104,7 +108,7 @@ impl ServedTargets {
             .collect()
     }
 
-    fn params_of(&self, of: &Controls) -> [ParamValue; 9] {
+    fn params_of(&self, of: &Controls) -> Vec<ParamValue> {
         let (report, clients) = (of.scheduling.report(), of.scheduling.clients());
         let rules = report.iter().map(|report| report.rule.clone()).collect();
         let stats = report.iter().map(counted).collect();
@@ -115,7 +119,7 @@ impl ServedTargets {
         let kept = vec![format!("answers={answers} bytes={bytes}")];
         let text = |name, lines, help| self.text(of.name, name, lines, help);
         let number = |which: &Number| self.number(of, which);
-        [
+        let mut params = vec![
             text(RULES, rules, RULES_HELP),
             text(STATS, stats, STATS_HELP),
             text(CLIENTS, clients.collect(), CLIENTS_HELP),
@@ -125,6 +129,38 @@ impl ServedTargets {
             text(COMMITS, vec![committed(&of.pace.taken())], COMMITS_HELP),
             number(&COMMIT_MS),
             number(&COMMIT_BYTES),
+        ];
+        if let Some(store) = &of.extents {
+            params.extend(self.params_of_extents(of.name, store));
+        }
+        params
+    }
+
+    fn params_of_extents(&self, target: TargetName, store: &ExtentObjects) -> [ParamValue; 4] {
+        let text = |name, lines, help| self.text(target, name, lines, help);
+        [
+            text(
+                of_extents::GROUPS,
+                of_extents::groups(store),
+                of_extents::GROUPS_HELP,
+            ),
+            text(
+                of_extents::STATS,
+                of_extents::stats(store),
+                of_extents::STATS_HELP,
+            ),
+            ParamValue {
+                name: self.name_of(target, of_extents::LAST_GROUP),
+                value: Setting::Number(store.last_group().into()),
+                default: Setting::Number(0),
+                help: of_extents::LAST_GROUP_HELP.to_owned(),
+            },
+            ParamValue {
+                name: self.name_of(target, of_extents::TABLE),
+                value: Setting::Text(store.prealloc_table().to_string()),
+                default: Setting::Text(of_extents::usual_table()),
+                help: of_extents::TABLE_HELP.to_owned(),
+            },
         ]
     }
 
@@ -170,6 +206,11 @@ impl ServedTargets {
             if self.name_of(of.name, EVICT) == name {
                 return evict(&*of.recovering, command).map_err(|why| format!("{name}: {why}"));
             }
+            let is_table = self.name_of(of.name, of_extents::TABLE) == name;
+            if let Some(store) = of.extents.as_ref().filter(|_| is_table) {
+                let set = of_extents::set_table(store, command);
+                return set.map_err(|why| format!("{name}: {why}"));
+            }
         }
         self.set_rule(name, command)
     }
@@ -193,6 +234,13 @@ impl ServedTargets {
     }
 
     fn set_number(&self, name: &str, value: u64) -> Result<(), String> {
+        for of in &self.targets {
+            let is_group = self.name_of(of.name, of_extents::LAST_GROUP) == name;
+            if let Some(store) = of.extents.as_ref().filter(|_| is_group) {
+                let set = of_extents::set_last_group(store, value);
+                return set.map_err(|why| format!("{name}: {why}"));
+            }
+        }
         let all = self
             .targets
             .iter()

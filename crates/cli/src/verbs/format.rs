@@ -35,6 +35,15 @@ pub struct Format {
     /// of a size (extents:64G).
     #[arg(long, hide = true, default_value = "files", value_parser = parse_store)]
     store: ObjectBytes,
+    /// The block device that holds the bytes of objects, as extents. The directory keeps the records.
+    #[arg(long, hide = true, value_name = "DEVICE", conflicts_with = "store")]
+    device: Option<PathBuf>,
+    /// Bytes of the device that are used, with K, M, G or T; all where this is not given.
+    #[arg(long, hide = true, value_name = "SIZE", requires = "device", value_parser = parse_size)]
+    size: Option<u64>,
+    /// The device may hold something, which is lost.
+    #[arg(long, hide = true, requires = "device")]
+    erase_device: bool,
 }
 
 impl Format {
@@ -46,12 +55,35 @@ impl Format {
         for target in &self.erase {
             say(format!("{target} in {} erased", self.dir.display()));
         }
+        let bytes = self.bytes()?;
         let join = self.join.as_deref();
-        format_with(&self.dir, &self.role, &self.name, (join, self.store))?;
+        format_with(&self.dir, &self.role, &self.name, (join, bytes))?;
         for target in &self.role {
             say(format!("{target} made in {}", self.dir.display()));
         }
         Ok(())
+    }
+
+    /// What is to hold the bytes of objects.
+    fn bytes(&self) -> Result<ObjectBytes, String> {
+        let Some(device) = &self.device else {
+            return Ok(self.store.clone());
+        };
+        let osts = self
+            .role
+            .iter()
+            .filter(|target| target.kind == TargetKind::Ost);
+        match osts.count() {
+            1 => Ok(ObjectBytes::Device {
+                path: device.clone(),
+                bytes: self.size,
+                erases: self.erase_device,
+            }),
+            osts => Err(format!(
+                "{} is for one OST, and --role names {osts}",
+                device.display()
+            )),
+        }
     }
 }
 
