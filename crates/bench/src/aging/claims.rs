@@ -2,7 +2,7 @@
 
 use super::paper::{Aged, Rates};
 use super::parameters::TARGETS_OF_UNIT;
-use super::wear::Worn;
+use super::wear::{Tidied, Worn};
 
 /// Below this part of its clean rate a table has "fallen dramatically".
 const DRAMATIC: f64 = 0.6;
@@ -159,6 +159,18 @@ pub fn reads_back(worn: &[Worn]) -> Option<Claim> {
         "at most 3 times a fresh copy",
         format!("{ratio:.2} times"),
         ratio <= 3.0,
+    ))
+}
+
+/// After idle time it takes hardly longer than reading the copy.
+pub fn reads_back_tidied(tidied: &[Tidied]) -> Option<Claim> {
+    let last = tidied.last()?;
+    let ratio = last.read / last.fresh;
+    Some(claim(
+        "read back after idle time (ours)",
+        "at most 1.1 times a fresh copy",
+        format!("{ratio:.2} times, after {:.0} s of work", last.seconds),
+        ratio <= 1.1,
     ))
 }
 

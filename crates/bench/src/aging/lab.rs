@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use allocator::PreallocTable;
 
 use super::array::Array;
-use super::claims::{Claim, claims, reads_back, stays_above};
+use super::claims::{Claim, claims, reads_back, reads_back_tidied, stays_above};
 use super::device::{Device, Erase};
 use super::medium::Medium;
 use super::paper::{self, Aged, FILES, Plan};
@@ -101,15 +101,24 @@ impl Lab {
     ) -> Result<Section> {
         self.needs_model(name)?;
         let parameters = self.parameters();
-        let worn = wear.run(parameters, self.seed, &self.stop, &mut |done, of| {
+        let (worn, tidied) = wear.run(parameters, self.seed, &self.stop, &mut |done, of| {
             progress(Event::Line(format!("{name}: {done} of {of} steps")));
         })?;
-        let claims: Vec<Claim> = reads_back(&worn).into_iter().collect();
+        let claims: Vec<Claim> = reads_back(&worn)
+            .into_iter()
+            .chain(reads_back_tidied(&tidied))
+            .collect();
         let notes = [
             "512 files are asked for at once and read in the order of their places; or one after the other.",
             "Sizes are a kernel source tree's. Times are the disk's alone, without programs and network.",
         ];
-        Ok(sections::wear(name, title, &worn, &claims, &notes))
+        Ok(sections::wear(
+            name,
+            title,
+            (&worn, &tidied),
+            &claims,
+            &notes,
+        ))
     }
 
     fn run(&self, plan: &Plan, progress: &mut Progress) -> Result<Aged> {

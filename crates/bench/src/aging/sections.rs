@@ -3,7 +3,7 @@
 use super::claims::Claim;
 use super::paper::{Aged, Map, Rates};
 use super::parameters::TARGETS_OF_UNIT;
-use super::wear::Worn;
+use super::wear::{Tidied, Worn};
 use crate::report::{Axis, Bitmap, Cell, Figure, Point, Section, Series, Table};
 
 /// Rows of a picture: groups.
@@ -280,7 +280,13 @@ pub fn question(
 }
 
 /// A tree that was worn, read against its fresh copy.
-pub fn wear(name: &str, title: String, worn: &[Worn], claims: &[Claim], notes: &[&str]) -> Section {
+pub fn wear(
+    name: &str,
+    title: String,
+    (worn, tidied): (&[Worn], &[Tidied]),
+    claims: &[Claim],
+    notes: &[&str],
+) -> Section {
     let mut section = section(name, title);
     section.tables.push(claims_table("What must hold", claims));
     let head = [
@@ -311,6 +317,7 @@ pub fn wear(name: &str, title: String, worn: &[Worn], claims: &[Claim], notes: &
             .push([steps].into_iter().chain(numbers).collect());
     }
     section.tables.push(table);
+    section.tables.push(tidied_table(tidied));
     let ratio = |name: &str, of: fn(&Worn) -> f64| Series {
         name: name.to_owned(),
         points: worn
@@ -332,6 +339,34 @@ pub fn wear(name: &str, title: String, worn: &[Worn], claims: &[Claim], notes: &
     });
     section.notes = notes.iter().map(|note| (*note).to_owned()).collect();
     section
+}
+
+/// What idle time does to a worn tree.
+fn tidied_table(tidied: &[Tidied]) -> Table {
+    let head = [
+        "rounds",
+        "moved, % of all",
+        "work s",
+        "read s",
+        "copy s",
+        "ratio",
+    ];
+    let mut table = Table::new("The same after idle time, 512 files at once", head);
+    for round in tidied {
+        let numbers = [
+            round.moved * 100.0,
+            round.seconds,
+            round.read,
+            round.fresh,
+            round.read / round.fresh,
+        ];
+        let numbers = numbers.into_iter().map(Cell::Number);
+        let rounds = Cell::Count(round.rounds);
+        table
+            .rows
+            .push([rounds].into_iter().chain(numbers).collect());
+    }
+    table
 }
 
 /// Conclusions with each number of the model larger and smaller.

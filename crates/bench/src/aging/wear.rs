@@ -5,6 +5,7 @@ use allocator::{GROUP_BLOCKS, Options};
 use base::{Rng, SeededRng};
 
 use super::array::Array;
+use super::medium::Medium;
 use super::parameters::Parameters;
 use super::target::Target;
 use super::trees::{Change, Tree, blocks_of};
@@ -22,6 +23,8 @@ const COMMIT_ORDER_MAX: u32 = 8;
 const CHURNED_DIRECTORY: usize = 20;
 /// Files that one step of the churn makes and removes, at most.
 const CHURNED_AT_ONCE: u64 = 8;
+/// Times that idle time goes through all files.
+const ROUNDS: u64 = 2;
 /// Per cent of the target that is used.
 const FULL_PERCENT: u64 = 90;
 
@@ -40,6 +43,21 @@ pub struct Worn {
     pub aged_singly: f64,
     /// And of the copy.
     pub fresh_singly: f64,
+}
+
+/// What idle time made of a worn target: once or more through all files.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tidied {
+    /// Times through all files since the wear ended.
+    pub rounds: u64,
+    /// Bytes moved by then, as a part of all.
+    pub moved: f64,
+    /// Seconds that the disk was busy with it.
+    pub seconds: f64,
+    /// Seconds to read all, 512 files at once.
+    pub read: f64,
+    /// Seconds to read a fresh copy.
+    pub fresh: f64,
 }
 
 /// A kind of wear.
@@ -71,14 +89,14 @@ struct Worker<'w> {
 }
 
 impl Wear {
-    /// Wears a target out. `progress` gets the steps done, of how many.
+    /// Wears a target out, and then leaves it idle. `progress` gets the steps done, of how many.
     pub fn run(
         self,
         parameters: Parameters,
         seed: u64,
         stop: &StopFlag,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Vec<Worn>> {
+    ) -> Result<(Vec<Worn>, Vec<Tidied>)> {
         let mut rng = SeededRng::new(seed);
         let mut sizes = Sizes::new(&mut rng);
         let (groups, directories) = match self {
@@ -114,7 +132,8 @@ impl Wear {
                 progress(step, steps);
             }
         }
-        Ok(worn)
+        let tidied = worker.tidy()?;
+        Ok((worn, tidied))
     }
 }
 
@@ -189,6 +208,25 @@ impl Worker<'_> {
         Ok(())
     }
 
+    fn tidy(&mut self) -> Result<Vec<Tidied>> {
+        let blocks: u64 = self.target.files().map(|file| file.blocks()).sum();
+        let (mut tidied, mut moved, mut seconds) = (Vec::new(), 0, 0.0);
+        for rounds in 1..=ROUNDS {
+            let mut array = Array::new(self.parameters);
+            moved += self.tree.tidy(&mut self.target, &mut array, TOGETHER)?;
+            seconds += array.drain()?;
+            let worn = self.measure(0)?;
+            tidied.push(Tidied {
+                rounds,
+                moved: moved as f64 / blocks as f64,
+                seconds,
+                read: worn.aged,
+                fresh: worn.fresh,
+            });
+        }
+        Ok(tidied)
+    }
+
     fn measure(&self, steps: u64) -> Result<Worn> {
         let mut other = Target::empty(self.groups, Options::default());
         let copy = self.tree.copy(&self.target, &mut other)?;
@@ -212,7 +250,7 @@ impl Worker<'_> {
 mod tests {
     use super::*;
 
-    fn worn(wear: Wear) -> Vec<Worn> {
+    fn worn(wear: Wear) -> (Vec<Worn>, Vec<Tidied>) {
         let parameters = Parameters::default();
         wear.run(parameters, 1, &StopFlag::new(), &mut |_, _| {})
             .unwrap()
@@ -224,7 +262,7 @@ mod tests {
             entries: 4000,
             commits: 100,
         };
-        let worn = worn(wear);
+        let (worn, tidied) = worn(wear);
         assert_eq!(worn.len(), 6);
         let (first, last) = (worn[0], worn[5]);
         assert!((first.aged / first.fresh - 1.0).abs() < 0.01, "{first:?}");
@@ -232,14 +270,21 @@ mod tests {
         assert!((1.1..5.0).contains(&ratio), "{last:?}");
         assert!(last.aged_singly > 5.0 * last.aged);
         assert_eq!(worn.last().unwrap().steps, 100);
+        // Idle time mends it, and then has nothing to do.
+        let (first, end) = (tidied[0], tidied[tidied.len() - 1]);
+        assert!(end.read < 1.1 * end.fresh, "{tidied:?}");
+        assert!(first.moved > 0.0 && end.moved < 1.5, "{tidied:?}");
     }
 
     #[test]
     fn a_target_that_stays_full_ages_more_with_each_step() {
-        let worn = worn(Wear::Churn { groups: 1 });
+        let (worn, tidied) = worn(Wear::Churn { groups: 1 });
         let ratios: Vec<f64> = worn.iter().map(|worn| worn.aged / worn.fresh).collect();
         assert!(ratios[0] < 1.1 && ratios[5] > 2.0, "{ratios:?}");
         assert!(ratios[..4].is_sorted(), "{ratios:?}");
         assert!(worn[5].rewritten > 0.4, "{worn:?}");
+        // There is no run to move files to, and nothing becomes worse.
+        let end = tidied[tidied.len() - 1];
+        assert!(end.read <= 1.01 * worn[5].aged, "{worn:?} {tidied:?}");
     }
 }
