@@ -238,8 +238,8 @@ impl Allocator {
         self.maps[group.0 as usize].is_some()
     }
 
-    /// Forgets a bitmap that the caller has as `used`. `false`: it differs, because blocks are reserved, not
-    /// yet named or not yet free again, and it stays.
+    /// Forgets a bitmap that the caller has as `used`. `false`: it differs, and stays. Blocks are reserved
+    /// then, not yet named, or not yet free again.
     pub fn unload(&mut self, group: Group, used: &[u64; GROUP_WORDS]) -> bool {
         let free = free_words_of(used, self.blocks_of(group));
         let map = &mut self.maps[group.0 as usize];

@@ -93,7 +93,7 @@ fn masks(run: Run) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
-/// The free blocks of a group that has `blocks` of them: set bits of `used` are not free, nor are those behind
+/// The free blocks of a group that has `blocks` of them. Set bits of `used` are not free, nor are bits behind
 /// the last block.
 pub fn free_words_of(used: &[u64; GROUP_WORDS], blocks: u32) -> [u64; GROUP_WORDS] {
     let mut free = used.map(|word| !word);

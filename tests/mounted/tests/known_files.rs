@@ -167,7 +167,7 @@ fn others_see_at_once_what_went_and_what_changed() {
     is_at_rest(cluster);
 }
 
-/// Files take names of others: of known ones and new ones, one after the other, and names that others have left.
+/// Files take names of others: of known ones and new ones, one after the other, and names that others left.
 const REPLACE: &str = "
 cd t/a; for i in $(seq 2 9); do echo new $i > tmp; mv tmp f$i; done
 for i in 1 2 3 4; do echo round $i > f10.lock; mv f10.lock f10; chmod 60$i f10; done; mv f11 f12; mv f13 left; mv left f14

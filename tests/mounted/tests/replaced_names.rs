@@ -41,8 +41,8 @@ fn is_read_as(dir: &Path, target: &str) -> bool {
     fs::read_link(dir.join("link")).unwrap() == Path::new(target)
 }
 
-/// A cluster of two mounts with a directory in which calls of the first one keep its kernel from forgetting
-/// names: a second each, three in all.
+/// Two mounts, and a directory where calls of the first one keep its kernel from forgetting names. Each takes
+/// a second, all three seconds.
 struct Held {
     cluster: Cluster,
     here: PathBuf,

@@ -123,7 +123,7 @@ impl Tree {
         })
     }
 
-    /// Moves files together that are read together and lie apart, once through the tree: what a target does in
+    /// Moves files together that are read together and lie apart, once through the tree, as a target does in
     /// idle time. Says how many blocks were moved; `medium` takes the time.
     pub fn tidy(
         &mut self,

@@ -1,4 +1,4 @@
-//! What a server answers for a target whose objects are extents: where new bytes go, and what was done so far.
+//! What a server answers for a target whose objects are extents: where new bytes go, and what was done.
 
 use storage::extents::{ExtentObjects, PreallocTable, Statistics};
 

@@ -1,5 +1,5 @@
-//! Changes of files that the MDT knows, made here under write leases and not acknowledged yet (ADR 19): names
-//! that went, files that moved within a directory, and attributes. Each has a number; numbers grow with time.
+//! Changes of files that the MDT knows, made here under write leases and not acknowledged yet (ADR 19). Names
+//! go, files move within a directory, attributes change. Each has a number; numbers grow with time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

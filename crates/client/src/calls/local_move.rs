@@ -1,5 +1,5 @@
-//! Files that get another name in their directory, be it the name of another file, of which the MDT knows the
-//! one or the other: renamed here under the directory's write lease, and reported later (ADR 19).
+//! Files that get another name in their directory, which may be the name of another file. The MDT knows one
+//! of them. They are renamed here under the directory's write lease, and reported later (ADR 19).
 
 use base::{Fid, FsError, Name};
 use wire::mdt::RenameMode;

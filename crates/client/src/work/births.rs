@@ -100,8 +100,8 @@ impl Client {
         }
     }
 
-    /// Sends one message of births, and takes what is answered. Where there is nothing to send yet, it returns
-    /// what resolves when bytes are durable.
+    /// Sends one message of births, and takes what is answered. Where there is nothing to send yet, what it
+    /// returns resolves when bytes are durable.
     async fn report_some_births(&self) -> Option<Oneshot<()>> {
         loop {
             let claims = self.lock().birth_reporter.wait_for_claims();

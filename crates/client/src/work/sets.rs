@@ -1,5 +1,5 @@
-//! What one message of `Update`s has: the names that went, directory by directory, then files that moved, then
-//! new files, then attributes. docs/wire.md, "Updates", is the normative text.
+//! What one message of `Update`s has. The names that went come first, directory by directory; then files that
+//! moved, new files, and attributes. docs/wire.md, "Updates", is the normative text.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

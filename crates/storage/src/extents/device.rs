@@ -164,8 +164,8 @@ impl<D: Disk> ExtentDisk<D> {
         }
     }
 
-    /// Forgets the bitmaps that were read first, until there are no more than may be: but for those that
-    /// differ from what the last checkpoint has.
+    /// Forgets the bitmaps that were read first, until there are no more than may be. Those that differ from
+    /// what the last checkpoint has stay.
     fn forget_some(&mut self) {
         let looked_at = self.loaded.len().min(FORGOTTEN_MAX);
         for _ in 0..looked_at {

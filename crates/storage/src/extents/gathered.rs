@@ -26,8 +26,8 @@ impl Gathered {
         self.place().overlaps(place)
     }
 
-    /// Adds whole blocks, or replaces those that it has. `false`: they do not fit, and what was gathered is to
-    /// be written first.
+    /// Adds whole blocks, or replaces those that it has. `false`: they do not fit, and what was gathered is
+    /// to be written first.
     pub fn add(&mut self, start: Block, bytes: &[u8]) -> bool {
         if self.bytes.is_empty() {
             self.start = start;

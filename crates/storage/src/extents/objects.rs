@@ -4,9 +4,11 @@
 mod ahead;
 mod backing;
 mod examining;
+mod fetching;
 mod moving;
 mod reading;
 mod records;
+mod scattered;
 mod shaping;
 mod state;
 mod syncing;
@@ -32,8 +34,8 @@ use crate::kv::{Batch, Kv};
 use crate::objects::{Flaw, ObjectId, ObjectStat, ObjectStore, Wanted};
 use crate::space::SpaceStat;
 use ahead::Ahead;
-use moving::Scattered;
 use records::Records;
+use scattered::Scattered;
 use state::State;
 
 /// Objects that are extents of one disk. Every byte is checked when it is read.

@@ -1,6 +1,5 @@
 //! Moving small objects together in idle time: those that one frame read together, and that lie apart.
 
-use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
@@ -8,38 +7,17 @@ use allocator::{Extent, is_scattered, visits};
 use threads::MutexGuard;
 
 use super::ExtentObjects;
+use super::scattered::Scattered;
 use super::state::State;
 use crate::error::{Result, StorageError};
 use crate::extents::log::BLOCK_BYTES;
 use crate::extents::segment::{Named, Segment};
 use crate::objects::ObjectId;
 
-/// Sets of objects that are remembered. Beyond: the oldest is forgotten.
-const SETS_MAX: usize = 64;
-/// Objects of a set. Beyond: it is not remembered.
-const OBJECTS_MAX: usize = 1024;
 /// Blocks of an object that is moved. Larger ones have runs of their own.
 const SMALL_BLOCKS_MAX: u64 = 255;
 /// Sets that are moved between two looks of the caller.
 const SETS_AT_ONCE: usize = 16;
-
-/// Objects that were read together, and lay apart then.
-#[derive(Debug, Default)]
-pub(super) struct Scattered {
-    sets: VecDeque<Vec<ObjectId>>,
-}
-
-impl Scattered {
-    fn add(&mut self, objects: Vec<ObjectId>) {
-        if objects.len() > OBJECTS_MAX || self.sets.contains(&objects) {
-            return;
-        }
-        if self.sets.len() == SETS_MAX {
-            self.sets.pop_front();
-        }
-        self.sets.push_back(objects);
-    }
-}
 
 impl ExtentObjects {
     fn scattered(&self) -> MutexGuard<'_, Scattered> {
@@ -73,7 +51,7 @@ impl ExtentObjects {
         }
         let mut moved = false;
         for _ in 0..SETS_AT_ONCE {
-            let Some(objects) = self.scattered().sets.pop_front() else {
+            let Some(objects) = self.scattered().take() else {
                 break;
             };
             match self.move_together(&objects, &is_idle) {
