@@ -611,6 +611,8 @@ fn known_seeds_agree() {
     // The last close of a removed directory that another client has in its cache.
     let collide = World::with(mds::Rules::default(), 1);
     run(13_541_960_481_355_998_020, 60, collide);
+    // A page comes when the lease that it was made under is gone and another was given.
+    run(3_224_601_005_390_110_940, 120, World::new());
 }
 
 proptest! {

@@ -98,13 +98,38 @@ impl Mirror {
         let since: Vec<News> = self.news.iter().skip(asked).cloned().collect();
         for news in since {
             match (news, reply) {
-                (News::Asked(callback), _) => self.forget(&callback),
+                (News::Asked(callback), _) => {
+                    self.forget(&callback);
+                    if let Callback::Blocking { fid, .. } = callback {
+                        self.forget_seen_in(fid, request, reply);
+                    }
+                }
                 (News::Changed, Reply::Page(page)) => self.forget_page(page),
                 (News::Changed, _) => {}
             }
         }
         if request.is_modification() {
             self.news.push(News::Changed);
+        }
+    }
+
+    /// The lease on `dir` under which the answer was made is gone. Another, given since, does not cover it.
+    fn forget_seen_in(&mut self, dir: Fid, request: &Request, reply: &Reply) {
+        match (request, reply) {
+            (_, Reply::Page(page)) if page.dir.fid == dir => self.forget_page(page),
+            (Request::Lookup { dir: asked, name }, Reply::Lookup { node, .. }) if *asked == dir => {
+                self.names.remove(&(dir, name.clone()));
+                node.iter().for_each(|node| self.forget_child(dir, node));
+            }
+            (_, Reply::Node(node) | Reply::Opened { node, .. }) => self.forget_child(dir, node),
+            _ => {}
+        }
+    }
+
+    fn forget_child(&mut self, dir: Fid, node: &Node) {
+        let home = self.attrs.get(&node.fid).and_then(|(_, home)| *home);
+        if home == Some(dir) {
+            self.attrs.remove(&node.fid);
         }
     }
 
