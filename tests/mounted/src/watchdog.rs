@@ -70,13 +70,16 @@ impl Watchdog {
         dog
     }
 
-    /// `passed` since the last look.
+    /// `passed` since the last look. Where more threads want to run than there are processors, each gets less
+    /// done, and less counts.
     fn forgive(&self, passed: Duration) {
-        if passed > STANDSTILL {
-            let mut watched = self.lock();
-            for running in watched.running.values_mut() {
-                running.until += passed;
-            }
+        let counted = match passed > STANDSTILL {
+            true => 0.0,
+            false => threads::share_of_processor(),
+        };
+        let forgiven = passed.mul_f64(1.0 - counted);
+        for running in self.lock().running.values_mut() {
+            running.until += forgiven;
         }
     }
 
