@@ -348,7 +348,7 @@ impl Locks {
         let mut grant = self
             .table
             .try_grant(self.now, ask, WRITE_LEASE, Bits::NONE)?;
-        // Others enter the directory before they change a name in it, whoever uses the file.
+        // Others enter the directory before they change a name in it, also where they use the file.
         let children = used.iter().map(|child| (child.0, Bits::CHILD));
         self.table.withhold(grant.handle, children.clone());
         grant.withdrawn.extend(children);

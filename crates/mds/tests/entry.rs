@@ -622,7 +622,7 @@ fn children_that_others_use_are_not_covered_and_need_no_entry() {
     }
 }
 
-/// The holder believes the name, which is covered whoever uses the file.
+/// The holder believes the name, which is covered although another client uses the file.
 #[test]
 fn the_name_of_a_child_that_others_use_is_withdrawn_when_it_goes() {
     let mut held = Held::new();
