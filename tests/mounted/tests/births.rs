@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -453,6 +453,32 @@ fn extended_attributes_of_new_files_cost_nothing_until_they_are_reported() {
         let gone = getxattr(root.join("file"), "user.one", &mut [0; 9][..]);
         assert_eq!(gone, Err(Errno::NODATA));
     }
+    is_at_rest(&mut cluster);
+}
+
+/// The kernel ends the use of a file late where it was read from the mount, and not from the kernel's pages.
+#[test]
+fn a_file_that_was_just_read_is_replaced_or_removed_without_a_request() {
+    let mut cluster = cluster();
+    let dir = new_tree(&cluster);
+    let before = sent(&cluster);
+    let (file, new) = (dir.join("file"), dir.join("file.lock"));
+    fs::write(&file, "words").unwrap();
+    for round in 0..300 {
+        fs::write(&new, format!("words of round {round}")).unwrap();
+        let mut reader = File::open(&file).unwrap();
+        rustix::fs::fadvise(&reader, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        reader.read_to_string(&mut String::new()).unwrap();
+        drop(reader);
+        match round % 2 {
+            0 => fs::rename(&new, &file).unwrap(),
+            _ => {
+                fs::remove_file(&file).unwrap();
+                fs::rename(&new, &file).unwrap();
+            }
+        }
+    }
+    assert_eq!(sent(&cluster), before);
     is_at_rest(&mut cluster);
 }
 

@@ -133,6 +133,12 @@ impl Inode {
         self.as_file().is_some_and(|file| file.opens.is_open())
     }
 
+    /// Somebody has it open here, or a call uses a lock of it.
+    pub fn is_used(&self) -> bool {
+        let is_used = |file: &FileState| file.opens.is_open() || file.locks.is_used();
+        self.as_file().is_some_and(is_used)
+    }
+
     fn change_rare<R>(&mut self, change: impl FnOnce(&mut Rare) -> R) -> R {
         let rare = self.rare.get_or_insert_default();
         let result = change(rare);

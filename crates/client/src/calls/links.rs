@@ -13,7 +13,7 @@ use crate::cache::local_changes::NameChange;
 use crate::cache::stamps::Mark;
 use crate::calls::lookup::cached_name;
 use crate::coherence::invalidation::{Invalidation, KernelName, Leads};
-use crate::executor::{AT_ONCE, each_of, spawn};
+use crate::executor::{AT_ONCE, each_of, oneshot, spawn};
 use crate::session::client::{Client, Entry, Place, unexpected};
 use crate::session::kernel::Forget;
 use crate::session::state::State;
@@ -85,6 +85,7 @@ impl Client {
         if let Some(fid) = removed_before {
             return Ok(fid);
         }
+        self.hear_closes(dir, &name).await;
         if let Some(fid) = self.remove_here(dir, &name, directory) {
             return Ok(fid);
         }
@@ -133,6 +134,7 @@ impl Client {
             name: source,
             caller,
         } = source;
+        self.hear_closes(target_dir, &target).await;
         if !leaves_whiteout
             && let Some(renamed) =
                 self.rename_here((source_dir, &source), (target_dir, &target), mode)
@@ -236,6 +238,24 @@ impl Client {
             );
         }
         Ok(has_moved)
+    }
+
+    /// A file that is in use cannot lose its name here. What has the name may be closed already, which the
+    /// kernel says late.
+    async fn hear_closes(&self, dir: Fid, name: &Name) {
+        if self.0.params.wbc() == 0 {
+            return;
+        }
+        let is_used = {
+            let state = self.lock();
+            let named = cached_name(&state, dir, name).and_then(|fid| state.cache.known(fid));
+            named.is_some_and(|inode| !inode.is_directory() && inode.is_used())
+        };
+        if is_used {
+            let (done, heard) = oneshot();
+            self.0.kernel.after_closes(done);
+            heard.await;
+        }
     }
 
     /// The MDT knows what is in the directory that the name leads to: it decides whether that may go.

@@ -45,6 +45,10 @@ impl KernelCache for BusyKernel {
         done.send(());
     }
 
+    fn after_closes(&self, done: Sender<()>) {
+        done.send(());
+    }
+
     fn let_go(&self, _: Vec<Fid>) {}
 }
 

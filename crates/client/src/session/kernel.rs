@@ -54,6 +54,10 @@ pub trait KernelCache: Send + Sync {
     /// The file reaches to `end` at least. What the kernel has of its bytes stays as it is.
     fn extend(&self, fid: Fid, end: u64, done: Sender<()>);
 
+    /// What programs have closed by now is closed here, too, when `done` is sent or dropped: the kernel may
+    /// say so late.
+    fn after_closes(&self, done: Sender<()>);
+
     /// The kernel shall drop what it has of these files, all of it true, as far as nobody uses them.
     /// A kernel that cannot be asked drops them when it needs the memory.
     fn let_go(&self, files: Vec<Fid>);
@@ -77,6 +81,10 @@ impl KernelCache for NoKernel {
     }
 
     fn extend(&self, _fid: Fid, _end: u64, done: Sender<()>) {
+        done.send(());
+    }
+
+    fn after_closes(&self, done: Sender<()>) {
         done.send(());
     }
 

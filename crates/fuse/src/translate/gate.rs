@@ -11,6 +11,7 @@ use tracing::{debug, error, trace};
 
 use super::answers::{Answers, Late, SharedAnswers};
 use super::nodes::Nodes;
+use super::reading::Reading;
 use crate::kernel::notify::{LateNotice, NoticePort, NotifyQueueConfig};
 use crate::kernel::{Lane, Notice, NoticeOutcome, Notifier, NotifyError, NotifyQueue, Pages};
 
@@ -77,6 +78,7 @@ struct Waiter {
 #[derive(Default)]
 pub struct Gate {
     pub(super) nodes: Nodes,
+    pub(super) reading: Reading,
     answers: SharedAnswers,
     rim: Mutex<Option<Rim>>,
 }
@@ -332,6 +334,13 @@ impl KernelCache for Gate {
                 done.send(());
             },
         );
+    }
+
+    fn after_closes(&self, done: Sender<()>) {
+        if let Some(Rim { notifier, .. }) = self.rim() {
+            self.reading
+                .after(move || notifier.after_requests(|| drop(done)));
+        }
     }
 
     fn let_go(&self, files: Vec<Fid>) {

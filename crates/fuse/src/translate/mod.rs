@@ -9,6 +9,7 @@ pub mod gate;
 mod listing;
 mod nodes;
 mod parked;
+mod reading;
 mod requests;
 mod retries;
 mod shape;

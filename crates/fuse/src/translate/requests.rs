@@ -522,8 +522,12 @@ fn read(asked: Asked, handle: HandleId, (offset, size): (u64, u32), to: ReadTo) 
     let (client, answer) = (asked.client(), asked.clone());
     asked.run(async move {
         match client.read(handle, offset, u64::from(size), to).await {
-            // The data keeps its lock until it is with the kernel.
-            Ok(data) => answer.data_parts(&data.pieces),
+            Ok(data) => {
+                let _answering = answer.context.gate.reading.begin();
+                // The data keeps its lock until it is with the kernel.
+                answer.data_parts(&data.pieces);
+                drop(data);
+            }
             Err(failure) => answer.error(failure),
         }
     });
