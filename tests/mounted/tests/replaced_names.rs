@@ -5,14 +5,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mounted::{Cluster, Work};
 use nix::fcntl::{AT_FDCWD, AtFlags, RenameFlags, renameat2};
-use nix::unistd::linkat;
+use nix::unistd::{linkat, truncate};
+use rustix::fs::{XattrFlags, getxattr, setxattr};
 
 const MDT: &str = "mdt.glint-MDT0";
 /// Until a call is known to wait in the kernel or at the server.
@@ -146,6 +147,89 @@ fn a_descriptor_leads_to_its_file_while_another_mount_moves_the_name() {
     });
     let mode = fs::metadata(held.there.join("other")).unwrap().mode();
     assert_eq!(mode & 0o777, 0o640);
+}
+
+/// Before a change of owner or size the kernel asks for capabilities, and goes on where that fails.
+#[test]
+fn owner_and_size_change_by_a_descriptor_while_another_mount_moves_the_name() {
+    let held = Held::prepare();
+    let (_file, by_number) = descriptor(&held.here.join("one"));
+    held.during(|| {
+        exchange(&held.there, "one", "other");
+        chown(&by_number, Some(1), Some(2)).unwrap();
+        truncate(&by_number, 2).unwrap();
+    });
+    let changed = fs::metadata(held.there.join("other")).unwrap();
+    assert_eq!((changed.uid(), changed.gid(), changed.len()), (1, 2, 2));
+}
+
+/// A change of what a path leads to.
+type Change = fn(&Path);
+
+const CHANGES: &[Change] = &[
+    |path| fs::set_permissions(path, PermissionsExt::from_mode(0o640)).unwrap(),
+    |path| chown(path, Some(1), Some(2)).unwrap(),
+    |path| truncate(path, 2).unwrap(),
+    |path| setxattr(path, "user.changed", b"yes", XattrFlags::empty()).unwrap(),
+];
+
+/// What the changes may change.
+fn changeable(path: &Path) -> (u32, u32, u64, bool) {
+    let stat = fs::metadata(path).unwrap();
+    let is_marked = getxattr(path, "user.changed", &mut [0; 8]).is_ok();
+    (stat.mode(), stat.uid(), stat.len(), is_marked)
+}
+
+/// The file that has lost the name stays as it was, and the one that has got the name is changed.
+fn is_change_of_the_new_file(held: &Held, change: impl FnOnce(&Path)) {
+    let [before, unchanged] = ["one", "other"].map(|name| changeable(&held.there.join(name)));
+    change(&held.here.join("one"));
+    assert_eq!(changeable(&held.there.join("other")), before);
+    assert_ne!(changeable(&held.there.join("one")), unchanged);
+}
+
+#[test]
+fn a_change_by_path_of_an_open_file_is_of_the_file_that_has_the_name() {
+    for change in CHANGES {
+        let held = Held::prepare();
+        let open = File::open(held.here.join("one")).unwrap();
+        is_change_of_the_new_file(&held, |path| {
+            held.during(|| {
+                exchange(&held.there, "one", "other");
+                change(path);
+            });
+        });
+        drop(open);
+    }
+}
+
+/// Meanwhile the kernel forgets the name by which the call came.
+#[test]
+fn a_change_by_path_that_waits_for_the_file_is_of_the_file_that_has_the_name() {
+    for change in CHANGES {
+        let held = Held::prepare();
+        let mark = |path: &Path| setxattr(path, "user.mark", b"", XattrFlags::empty()).unwrap();
+        let others: Vec<PathBuf> = (0..5).map(|n| held.beside().join(n.to_string())).collect();
+        others.iter().for_each(|path| fs::write(path, "").unwrap());
+        is_change_of_the_new_file(&held, |path| {
+            held.cluster
+                .rule(MDT, "start marks opcode={setxattr} rate=1 burst=1");
+            thread::scope(|scope| {
+                for path in &others {
+                    scope.spawn(|| mark(path));
+                }
+                thread::sleep(BEGUN);
+                let marking = scope.spawn(|| mark(path));
+                thread::sleep(BEGUN);
+                held.during(|| {
+                    exchange(&held.there, "one", "other");
+                    scope.spawn(|| change(path));
+                });
+                assert!(!marking.is_finished(), "nothing holds the file's lock");
+            });
+            held.cluster.rule(MDT, "stop marks");
+        });
+    }
 }
 
 /// Makes and removes names in `dir`, and keeps processors busy.

@@ -18,8 +18,8 @@ pub enum Reached {
     Stat,
     /// By its path, with a lock held in the kernel that forgetting a name may need.
     Held,
-    /// The same in a call's first attempt. It may have waited for that lock since it looked the path up, so
-    /// names that the kernel has forgotten count as well.
+    /// By its path in a call's first attempt, with a lock held in the kernel. It may have waited for that
+    /// since it looked the path up, so names that the kernel has forgotten count as well.
     HeldFirst,
 }
 

@@ -49,6 +49,13 @@ impl Client {
         state.cache.known(fid).is_some_and(Inode::is_directory)
     }
 
+    /// The kernel is to forget a name of the file, or has done so since it knows the file.
+    pub fn has_lost_names(&self, fid: Fid) -> bool {
+        let state = self.lock();
+        let inode = state.cache.known(fid);
+        inode.is_some_and(|inode| inode.may_lead_astray(Reached::HeldFirst))
+    }
+
     /// `Stale` if the kernel may have come by a name that leads here no more. It looks names up
     /// again just once, so this answers when it has forgotten all of those, or when that takes
     /// long: `linkat` asks while it holds the directory that the forgetting waits for. Then the

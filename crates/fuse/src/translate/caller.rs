@@ -184,6 +184,13 @@ pub(super) fn is_chown(thread: u32) -> Option<bool> {
     Some(CHOWNS.contains(&number) || CHOWNS_HERE.contains(&number))
 }
 
+/// The thread is in a call that changes attributes of what a path leads to, or of a descriptor where the path
+/// is empty.
+pub(super) fn changes_by_path(thread: u32) -> bool {
+    let number = call(thread).and_then(|call| Some(Call::said(&call)?.number));
+    number.is_some_and(|number| CHANGES.contains(&number) || CHANGES_HERE.contains(&number))
+}
+
 /// A call, as [`call`] says it, gives a file one more name.
 pub(super) fn is_link(call: &str) -> bool {
     let number = Call::said(call).map(|call| call.number);
@@ -234,6 +241,37 @@ const CHOWNS_HERE: &[libc::c_long] = &[
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const CHOWNS_HERE: &[libc::c_long] = &[];
+
+const CHANGES: &[libc::c_long] = &[
+    libc::SYS_fchmodat,
+    SYS_FCHMODAT2,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_truncate,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    SYS_SETXATTRAT,
+    SYS_REMOVEXATTRAT,
+];
+/// Of Linux 6.6 and 6.13, the same on all architectures.
+const SYS_FCHMODAT2: libc::c_long = 452;
+const SYS_SETXATTRAT: libc::c_long = 463;
+const SYS_REMOVEXATTRAT: libc::c_long = 466;
+
+/// Those that only older architectures have.
+#[cfg(target_arch = "x86_64")]
+const CHANGES_HERE: &[libc::c_long] = &[
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const CHANGES_HERE: &[libc::c_long] = &[];
 
 /// The call that a thread is in.
 struct Call {

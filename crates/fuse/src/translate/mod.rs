@@ -476,6 +476,9 @@ impl Asked {
     /// Answers with the attributes that a change has led to.
     fn changed_stat(&self, fid: Fid, result: Result<client::Stat, FsError>) {
         let is_changed = result.is_ok();
+        if is_changed {
+            self.context.retries.ended(self.thread);
+        }
         if self.stat(fid, result) == Delivery::Refused && is_changed {
             self.client().unheard(Unheard::file(fid));
         }

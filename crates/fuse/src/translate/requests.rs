@@ -214,6 +214,17 @@ fn reached(handle: Option<u64>) -> Reached {
     }
 }
 
+/// By a path or a descriptor: the kernel does not tell. It holds the file, and a call by path may have waited
+/// for that since it looked the path up.
+fn reached_held(asked: &Asked, fid: Fid) -> Reached {
+    let is_first = !asked.context.retries.has_looked_up(asked.thread);
+    let may_be_astray = is_first && asked.client().has_lost_names(fid);
+    match may_be_astray && caller::changes_by_path(asked.thread) {
+        true => Reached::HeldFirst,
+        false => Reached::Perhaps,
+    }
+}
+
 fn getattr(asked: Asked, fid: Fid, reached: Reached) {
     let (client, answer) = (asked.client(), asked.clone());
     asked.run_at(fid, (reached, Question::Attributes), async move {
@@ -235,7 +246,7 @@ fn setattr(asked: Asked, fid: Fid, (caller, process): (Caller, Process), set: Se
     let (client, answer) = (asked.client(), asked.clone());
     let reached = match set.handle {
         Some(_) => Reached::Rightly,
-        None => Reached::Perhaps,
+        None => reached_held(&asked, fid),
     };
     let change = change_of(&set);
     let taken = match (set.size, set.uid.or(set.gid)) {
@@ -692,9 +703,10 @@ fn setxattr(asked: Asked, fid: Fid, name: &[u8], value: &[u8], mode: request::Xa
         request::XattrMode::Other(BOTH) => return set_neither(asked, fid, name),
         request::XattrMode::Other(_) => return asked.error(FsError::Invalid),
     };
+    let reached = reached_held(&asked, fid);
     let (client, answer) = (asked.client(), asked.clone());
     let (name, value) = (name.to_vec(), value.to_vec());
-    asked.run_at(fid, (Reached::Perhaps, Question::Use), async move {
+    asked.run_at(fid, (reached, Question::Use), async move {
         answer.changed_file(fid, client.setxattr(fid, name, value, mode).await);
     });
 }
@@ -715,12 +727,13 @@ fn removexattr(asked: Asked, (fid, process): (Fid, Process), name: &[u8]) {
     if let Some(failure) = refuse(&asked, name) {
         return asked.error(failure);
     }
+    let reached = reached_held(&asked, fid);
     let (client, answer, name) = (asked.client(), asked.clone(), name.to_vec());
     let question = match name == CAPABILITY {
         true => Question::NoCapability,
         false => Question::Use,
     };
-    asked.run_at(fid, (Reached::Perhaps, question), async move {
+    asked.run_at(fid, (reached, question), async move {
         match is_early(&client, (fid, &process), &name).await {
             Ok(true) => answer.done(Ok(())),
             Ok(false) => answer.changed_file(fid, client.removexattr(fid, name).await),

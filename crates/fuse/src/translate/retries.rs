@@ -112,8 +112,9 @@ struct Attempt {
     call: Option<Call>,
     /// What its names led to.
     found: Vec<Found>,
-    /// The question that was answered `ESTALE` in the first attempt, and about which file.
-    began_with: Option<(Fid, Question)>,
+    /// The questions that were answered `ESTALE` in the first attempt, and about which file: an error of some
+    /// does not end a call.
+    led_astray: Vec<(Fid, Question)>,
     /// One of its names led nowhere.
     has_missed: bool,
     /// How many more names belong to it.
@@ -129,7 +130,7 @@ impl Attempt {
         Attempt {
             call,
             found: Vec::new(),
-            began_with: None,
+            led_astray: Vec::new(),
             has_missed: false,
             names,
         }
@@ -150,9 +151,8 @@ impl Attempt {
         self.has_missed || !self.found.is_empty()
     }
 
-    /// Its path begins at the file: a descriptor. Errors of some questions do not end a call, so it may still
-    /// be in its first attempt. A second one begins with the same question again. One that is to link a file
-    /// has looked up the new name.
+    /// Its path begins at the file: a descriptor. It may still be in its first attempt; a second one asks a
+    /// question again. One that is to link a file has looked up the new name.
     fn begins_at_file(&self, fid: Fid, question: Question) -> bool {
         if self.call.as_deref().is_some_and(caller::is_link) {
             let is_file = |found: &Found| matches!(found, Found::File(..));
@@ -162,7 +162,7 @@ impl Attempt {
         self.call.is_some()
             && !self.has_missed
             && self.found.iter().all(is_directory)
-            && self.began_with == Some((fid, question))
+            && self.led_astray.contains(&(fid, question))
     }
 }
 
@@ -253,10 +253,11 @@ impl Retries {
 
     /// `thread` is answered that it is to look again, for what it has asked about `fid`.
     pub fn told_of(&self, thread: u32, fid: Fid, question: Question) {
-        self.told(thread);
-        self.attempt(thread, |attempt| {
-            attempt.began_with = Some((fid, question));
-        });
+        let is_first = |attempt: &mut Attempt| attempt.call.is_some() && !attempt.has_looked_up();
+        if !self.attempt(thread, is_first).unwrap_or(false) {
+            self.told(thread);
+        }
+        self.attempt(thread, |attempt| attempt.led_astray.push((fid, question)));
     }
 
     /// `thread` has looked a name up in its second attempt.

@@ -177,6 +177,24 @@ fn a_second_attempt_that_begins_with_the_same_question_came_by_a_descriptor() {
     }
 }
 
+/// The kernel asks for capabilities before a change of owner, and goes on where that fails.
+#[test]
+fn a_second_attempt_asks_again_what_has_led_the_first_one_astray() {
+    use Question::{Capability, Change};
+    let known = known();
+    CALL.set("chown");
+    known.told_of(1, A, Capability);
+    assert!(!known.begins_at_file(1, A, Change));
+    known.told_of(1, A, Change);
+    assert!(known.begins_at_file(1, A, Capability) && known.has_found(1, A, Change));
+    assert!(!known.has_found(1, A, Change), "the next call");
+    known.told_of(1, A, Capability);
+    assert!(
+        !known.begins_at_file(1, A, Change),
+        "that is another attempt"
+    );
+}
+
 #[test]
 fn a_second_attempt_to_link_a_descriptor_has_looked_up_the_new_name_only() {
     use Question::{Attributes, Link};
