@@ -239,8 +239,7 @@ impl Client {
         ask: impl Fn(Fid) -> Request,
     ) -> Result<(Mark, Reply), FsError> {
         loop {
-            let fid = self.0.mint().await?;
-            let mark = self.lock().cache.mark(dir);
+            let (mark, fid) = self.0.mint(dir).await?;
             match self.0.mdt(ask(fid)).await {
                 Err(FsError::Stale) if self.is_removed_directory(dir) => {
                     return Err(FsError::NotFound);

@@ -57,6 +57,10 @@ impl Client {
         };
         let voided = {
             let mut state = self.lock();
+            if holder == Holder::Mdt {
+                // Before answers count again: see `mint`.
+                self.0.fids.clear();
+            }
             let voided = self.void_files(&mut state, holder, why);
             if holder == Holder::Mdt {
                 state.policies.pending_updates.await_all(hold);
@@ -64,9 +68,6 @@ impl Client {
             }
             voided
         };
-        if holder == Holder::Mdt {
-            self.0.fids.clear();
-        }
         if let Some(all) = all {
             all.report(self);
         }

@@ -2,9 +2,10 @@
 //! unanswered.
 
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
-use std::task::Poll;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use base::limits::SLOTS_MAX;
@@ -465,4 +466,37 @@ fn nothing_waits_for_a_watch_of_an_ost_that_goes_away() {
     assert!(comes.try_recv().is_err(), "the OST may answer");
     servers.stop();
     assert_eq!(comes.recv_timeout(PATIENCE), Ok(()));
+}
+
+/// Says that a task may go on, which goes on when the test polls it.
+struct Woken(Sender<()>);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        // The test may be over.
+        let _ = self.0.send(());
+    }
+}
+
+/// A task is woken by the answer, and runs when the eviction is over. The MDT has burnt the FIDs by then.
+#[test]
+fn fids_that_were_granted_before_an_eviction_are_not_used_after_it() {
+    let is_grant = |heard: &Heard| matches!(heard, Heard::Mdt(Request::AllocSequences, _));
+    let servers = Servers::start();
+    let mount = servers.mount(None);
+    let (woken, wakes) = channel();
+    let waker = Waker::from(Arc::new(Woken(woken)));
+    let mut context = Context::from_waker(&waker);
+    let mut minting = pin!(mount.client().0.mint(Fid::ROOT));
+    servers.hold(is_grant);
+    assert!(minting.as_mut().poll(&mut context).is_pending());
+    servers.wait_for(1, is_grant);
+    servers.answer();
+    wakes.recv_timeout(PATIENCE).expect("it is answered");
+    servers.evict(TargetKind::Mdt);
+    servers.wait_for(1, |heard| *heard == Heard::Ready);
+    while minting.as_mut().poll(&mut context).is_pending() {
+        wakes.recv_timeout(PATIENCE).expect("it is answered");
+    }
+    assert!(servers.heard().iter().any(is_grant), "it was asked anew");
 }

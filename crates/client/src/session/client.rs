@@ -219,15 +219,22 @@ impl Shared {
         }
     }
 
-    /// A FID no file ever had.
-    pub async fn mint(&self) -> Result<Fid, FsError> {
+    /// A FID no file ever had, and a moment in `dir` at which it was not taken yet. An MDT that has given this
+    /// client up since that moment may refuse the FID.
+    pub async fn mint(&self, dir: Fid) -> Result<(Mark, Fid), FsError> {
         loop {
+            let mark = self.lock().cache.mark(dir);
             if let Some(fid) = self.fids.take() {
-                return Ok(fid);
+                return Ok((mark, fid));
             }
-            match self.mdt(mdt::Request::AllocSequences).await? {
-                mdt::Reply::Sequences { range, name_key } => self.fids.supply(range, name_key),
-                other => return Err(unexpected(&other)),
+            let reply = self.mdt(mdt::Request::AllocSequences).await?;
+            let mdt::Reply::Sequences { range, name_key } = reply else {
+                return Err(unexpected(&reply));
+            };
+            let state = self.lock();
+            // What was granted before an eviction is burnt.
+            if state.servers.is_of_this_boot(mark) {
+                self.fids.supply(range, name_key);
             }
         }
     }
