@@ -37,6 +37,18 @@ impl FileErrors {
         self.failures.unreported()
     }
 
+    /// The last error, if no `fsync` has reported it.
+    pub fn unsynced(&self) -> Option<FsError> {
+        self.failures.unsynced()
+    }
+
+    /// Reports the last error to a caller that has not opened the file, as `fsync` would of a file that is
+    /// opened now.
+    pub fn sync_unopened(&mut self) -> Result<(), FsError> {
+        let mut reported = self.at_open();
+        self.sync(&mut reported, None)
+    }
+
     /// Reports the last error for the whole mount.
     pub fn report(&mut self) -> Option<FsError> {
         self.failures.report()

@@ -12,7 +12,6 @@ use wire::Attr;
 use crate::cache::cached_attr::Covered;
 use crate::cache::directory::Directory;
 use crate::cache::file::FileState;
-use crate::cache::file_errors::FileErrors;
 use crate::cache::inode::Inode;
 use crate::cache::invalidations::PendingInvalidations;
 use crate::cache::local_changes::{LocalChange, LocalChanges, NameChange};
@@ -21,6 +20,7 @@ use crate::cache::stamps::{AskedExtent, Mark, Withdrawals};
 use crate::cache::withdrawn::{Entries, Withdrawn};
 use crate::cache::write_errors::WriteErrors;
 use crate::executor::Oneshot;
+use crate::journal::errors::FoundFailures;
 
 /// A list with more entries is long.
 const LONG_LIST: u64 = 1 << 14;
@@ -37,6 +37,8 @@ pub(crate) struct Cache {
     invalidations: PendingInvalidations,
     /// Calls of this client under way that remove names of files not known by those.
     blind_removals: u32,
+    /// Files in use that have write errors, and perhaps reported them since.
+    failed: BTreeSet<Fid>,
     /// Of files that are not in use any more.
     write_errors: WriteErrors,
     /// Directories with long lists.
@@ -58,6 +60,7 @@ impl Cache {
             changes: LocalChanges::default(),
             invalidations: PendingInvalidations::default(),
             blind_removals: 0,
+            failed: BTreeSet::new(),
             write_errors: WriteErrors::default(),
             long: BTreeSet::new(),
             crowded_at: 0,
@@ -136,6 +139,9 @@ impl Cache {
         let before = Held::by(&file.pages);
         let result = change(file);
         self.memory.change(before, Held::by(&file.pages));
+        if file.errors.unsynced().is_some() {
+            self.failed.insert(fid);
+        }
         result
     }
 
@@ -169,6 +175,7 @@ impl Cache {
             return;
         };
         self.memory.change(Held::by(&file.pages), Held::default());
+        self.failed.remove(&fid);
         if let Some(error) = file.errors.unreported() {
             self.write_errors.add(fid, error);
         }
@@ -459,20 +466,51 @@ impl Cache {
             false => inode.attrs.known().cloned(),
         }
     }
+}
 
-    /// The write error of one file, if it was not reported yet. It counts as reported hereby.
-    pub fn take_write_error(&mut self, fid: Fid) -> Option<FsError> {
+/// Write errors.
+impl Cache {
+    /// Something of the file could not be written.
+    pub fn add_write_error(&mut self, fid: Fid, error: FsError) {
+        self.file(fid).errors.add(error);
+        self.failed.insert(fid);
+    }
+
+    /// The process before knew of these.
+    pub fn inherit_write_errors(&mut self, found: FoundFailures) {
+        self.failed.insert(found.fid);
+        self.file(found.fid).errors.inherit(found);
+    }
+
+    /// There is a write error that no `fsync` has reported.
+    pub fn has_write_errors(&self) -> bool {
+        let is_failed = |fid: &Fid| self.write_error(*fid).is_some();
+        self.write_errors.len() > 0 || self.failed.iter().any(is_failed)
+    }
+
+    /// The write error of one file, if no `fsync` has reported it.
+    pub fn write_error(&self, fid: Fid) -> Option<FsError> {
+        let of_idle = self.write_errors.files.get(&fid).copied();
+        let file = self.file_of(fid);
+        let of_used = file.and_then(|file| file.errors.unsynced());
+        of_used.or(of_idle)
+    }
+
+    /// Reports the write error of one file, if no `fsync` has. It counts as reported by one.
+    pub fn take_write_error(&mut self, fid: Fid) -> Result<(), FsError> {
         let of_idle = self.write_errors.files.remove(&fid);
         let file = self.file_known(fid);
-        file.and_then(|file| file.errors.report()).or(of_idle)
+        let of_used = file.map_or(Ok(()), |file| file.errors.sync_unopened());
+        of_used.and(of_idle.map_or(Ok(()), Err))
     }
 
     /// The files with write errors that were not reported yet. They count as reported hereby.
     pub fn take_write_errors(&mut self) -> WriteErrors {
         let mut write_errors = std::mem::take(&mut self.write_errors);
-        for (fid, inode) in &mut self.inodes {
-            let errors = inode.file_known().map(|file| &mut file.errors);
-            if let Some(error) = errors.and_then(FileErrors::report) {
+        for fid in &self.failed {
+            let inode = self.inodes.get_mut(fid);
+            let file = inode.and_then(|inode| inode.file_known());
+            if let Some(error) = file.and_then(|file| file.errors.report()) {
                 write_errors.add(*fid, error);
             }
         }

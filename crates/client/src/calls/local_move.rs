@@ -66,6 +66,11 @@ impl Client {
                 let mut state = self.lock();
                 match may_move(&state, dir, (from, to), mode) {
                     Ok((named, over)) => {
+                        if over.named().is_some()
+                            && let Err(error) = state.report_before_it_replaces(named.fid)
+                        {
+                            return Some(Err(error));
+                        }
                         return self.do_move(&mut state, dir, (from, named), (to, over));
                     }
                     Err(Obstacle::Taken) => return Some(Err(FsError::Exists)),

@@ -62,6 +62,11 @@ impl Client {
         if is_full || is_ring || cookie == 0 || !may_move(&state, (source, target), moved) {
             return None;
         }
+        if moved.over.is_some()
+            && let Err(error) = state.report_before_it_replaces(there)
+        {
+            return Some(Err(error));
+        }
         self.do_rename(&mut state, (source, target), cookie, moved)?;
         Some(Ok(moved))
     }

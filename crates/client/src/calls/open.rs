@@ -531,7 +531,7 @@ impl Client {
             lost
         };
         self.sync_names().await?;
-        lost.map_or(Ok(()), Err)
+        lost
     }
 
     /// Everything done on this mount is durable when this returns, but for what could not be written

@@ -16,7 +16,7 @@ use crate::session::state::State;
 impl Client {
     /// A rename is about to put what `source` names in the place of what `target` names, if that is there.
     /// A crash must leave the name with the bytes of the one or of the other. The error with which bytes
-    /// could not be written: then nothing is to be replaced.
+    /// could not be written: then nothing is to be replaced. It counts as reported hereby.
     pub(crate) async fn settle_before_it_replaces(
         &self,
         source: (Fid, &Name),
@@ -32,37 +32,46 @@ impl Client {
         }
         let fid = match known {
             Some(fid) => fid,
-            None if self.lock().has_nothing_pending() => return Ok(()),
+            None if self.lock().has_nothing_to_settle() => return Ok(()),
             None => match self.lookup(source.0, source.1).await {
                 Ok(found) => {
                     self.forget(found.fid, 1);
                     found.fid
                 }
                 // The MDT says what is wrong with the rename.
-                Err(_) => return Ok(()),
+                Err(FsError::NotFound | FsError::Stale) => return Ok(()),
+                Err(error) => return Err(error),
             },
         };
+        if self.lock().is_directory(fid) {
+            return Ok(());
+        }
         if self.lock().is_written_elsewhere(fid) {
             self.call_in(fid).await?;
         }
-        self.settle_bytes(fid).await
+        let settled = self.settle_bytes(fid).await;
+        let reported = self.lock().report_before_it_replaces(fid);
+        settled.and(reported)
     }
 
-    /// What is here of the file's bytes is durable. The error is that of writing them.
+    /// What is here of the file's bytes is durable. The error is that of writing them, be it now or before,
+    /// where no `fsync` has reported it.
     pub(crate) async fn settle_bytes(&self, fid: Fid) -> Result<(), FsError> {
-        let is_pending = self.lock().is_pending(fid);
-        if !is_pending {
-            return Ok(());
+        let last = |state: &State| state.cache.file_of(fid).and_then(|file| file.errors.last());
+        let (is_pending, before) = {
+            let mut state = self.lock();
+            (state.is_pending(fid), last(&state))
+        };
+        if is_pending {
+            let is_needed = |state: &mut State| state.may_be_undurable(fid);
+            self.write_out_durably(fid, ByteRange::ALL, is_needed)
+                .await?;
         }
-        let failed = |client: &Client| client.lock().cache.file(fid).errors.last();
-        let before = failed(self);
-        let is_needed = |state: &mut State| state.may_be_undurable(fid);
-        self.write_out_durably(fid, ByteRange::ALL, is_needed)
-            .await?;
-        match failed(self).filter(|_| failed(self) != before) {
-            Some((error, _)) => Err(error),
-            None => Ok(()),
-        }
+        let state = self.lock();
+        // An `fsync` may have reported it meanwhile.
+        let since = last(&state).filter(|last| Some(*last) != before);
+        let lost = since.map(|(error, _)| error);
+        lost.or(state.cache.write_error(fid)).map_or(Ok(()), Err)
     }
 
     /// Another mount may have bytes of the file that its OST has not. It gives up the lock under
@@ -109,9 +118,24 @@ impl Client {
 }
 
 impl State {
-    /// All that was written here is durable.
-    fn has_nothing_pending(&self) -> bool {
-        self.policies.writeback.is_all_durable()
+    /// A file is about to take the place of another. What was lost of it before is reported hereby, if no
+    /// `fsync` has reported it: then nothing is to be replaced.
+    pub(crate) fn report_before_it_replaces(&mut self, fid: Fid) -> Result<(), FsError> {
+        match self.is_directory(fid) {
+            // Its errors are those of names in it.
+            true => Ok(()),
+            false => self.cache.take_write_error(fid),
+        }
+    }
+
+    fn is_directory(&self, fid: Fid) -> bool {
+        let inode = self.cache.known(fid);
+        inode.is_some_and(|inode| inode.is_directory())
+    }
+
+    /// All that was written here is durable, or its loss was reported.
+    fn has_nothing_to_settle(&self) -> bool {
+        self.policies.writeback.is_all_durable() && !self.cache.has_write_errors()
     }
 
     /// Bytes of the file, or changes of its size, were made here and may not be durable.
@@ -139,3 +163,7 @@ impl State {
         attr.is_some_and(|attr| attr.size_state == SizeState::Strict)
     }
 }
+
+#[cfg(test)]
+#[path = "replacing_tests.rs"]
+mod tests;

@@ -81,6 +81,11 @@ impl Failures {
         self.last.filter(|_| !self.synced && !self.reported)
     }
 
+    /// The last error, if no `fsync` has reported it.
+    pub fn unsynced(&self) -> Option<FsError> {
+        self.last.filter(|_| !self.synced)
+    }
+
     /// Reports the last error for the whole mount. Open files still report it to their callers.
     pub fn report(&mut self) -> Option<FsError> {
         let last = self.unreported();

@@ -220,7 +220,7 @@ fn lose_edits(state: &mut State) {
         if count < NAMED_MAX {
             edit.log_loss("the MDT gave up on this mount");
         }
-        state.cache.file(edit.about()).errors.add(FsError::Io);
+        state.cache.add_write_error(edit.about(), FsError::Io);
     }
 }
 

@@ -198,7 +198,7 @@ impl TakeoverState {
         let further = further.filter_map(|found| FurtherNode::inherit(&found.bytes, found.record));
         state.journal.adopt_further_nodes(further);
         for failed in self.take(FAILED).into_iter().filter_map(errors::found) {
-            state.cache.file(failed.fid).errors.inherit(failed);
+            state.cache.inherit_write_errors(failed);
         }
         let births = state.journal.adopt_births(self.take(BIRTH));
         taken_over.births = births.unreported.len();
@@ -560,7 +560,7 @@ impl Client {
                 let mut state = self.lock();
                 if !state.servers.may_report(mark) {
                     // It went with an eviction: others may have changed the same since.
-                    state.cache.file(fid).errors.add(FsError::Io);
+                    state.cache.add_write_error(fid, FsError::Io);
                     return Ok(());
                 }
                 state.servers.mdt_epoch()

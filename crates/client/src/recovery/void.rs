@@ -338,7 +338,7 @@ impl Client {
         {
             let mut state = self.lock();
             if !state.servers.may_report(mark) {
-                state.cache.file(fid).errors.add(FsError::Io);
+                state.cache.add_write_error(fid, FsError::Io);
                 return Ok(());
             }
         }

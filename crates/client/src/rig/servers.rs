@@ -5,15 +5,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use base::{
-    BootEpoch, ByteRange, ClientId, Fid, FsError, LockHandle, SequenceRange, SystemClock,
+    BootEpoch, ByteRange, ClientId, Fid, FsError, LockHandle, Name, SequenceRange, SystemClock,
     TargetIndex, TargetKind, TargetName, Transno, Xid,
 };
 use dlm::{Bits, Mode};
+use layout::ObjectId;
 use rpc::{
     Address, Batch, ClientSecret, Connected, Departure, LastCommitted, MemPort, Policy, ReplyBatch,
     ReplyMessage, Responder, ServedTarget, Server, ServerConfig, Service, Unwelcome,
 };
-use wire::attr::{DirState, Grant};
+use wire::attr::{DirState, Grant, Lease};
 use wire::mdt::{OpenHandle, Reply, Request, Space, WriteTicket};
 use wire::{Cover, Node, mgs, ost};
 
@@ -56,6 +57,8 @@ struct State {
     number: u64,
     /// Writes are changes that are not durable before they are synced.
     are_writes_changes: bool,
+    /// The last file that was made, and its name.
+    made: Option<(Name, Fid)>,
 }
 
 /// What all of them know.
@@ -112,6 +115,7 @@ impl Servers {
             sessions: Vec::new(),
             number: 0x100_0000,
             are_writes_changes: false,
+            made: None,
         };
         let known = Known {
             state: Mutex::new(state),
@@ -414,8 +418,17 @@ impl State {
         }
     }
 
+    fn extent(&mut self, object: ObjectId, mode: Mode, range: ByteRange) -> ost::ExtentGrant {
+        ost::ExtentGrant {
+            handle: LockHandle(self.next()),
+            object,
+            mode: mode.index() as u8,
+            range,
+        }
+    }
+
     /// A new file is its maker's alone, and the attributes of one that is executed are locked. No lock covers
-    /// anything else.
+    /// anything else. The last file keeps its name when it moves.
     fn answer_of_mdt(&mut self, request: &Request) -> Reply {
         let node = |fid, cover| Node {
             fid,
@@ -430,16 +443,15 @@ impl State {
                 },
                 name_key: 7,
             },
-            Request::Create { dir, file, .. } => {
+            Request::Create {
+                dir, name, file, ..
+            } => {
+                self.made = Some((name.clone(), file.fid));
                 let grant = self.grant(file.fid, Mode::EX, EXCLUSIVE);
                 Reply::Created {
                     node: node(file.fid, Cover::Own(grant)),
                     cookie: self.next(),
-                    dir: DirState {
-                        fid: *dir,
-                        attr: attr_at(OST),
-                        version: 0,
-                    },
+                    dir: uncovered(*dir),
                     handle: OpenHandle(self.next()),
                     ticket: WriteTicket::default(),
                 }
@@ -455,6 +467,29 @@ impl State {
                     ticket: WriteTicket::default(),
                 }
             }
+            Request::Lookup { name, .. } => {
+                let found = self.made.as_ref().filter(|(made, _)| made == name);
+                Reply::Lookup {
+                    lease: Lease::None,
+                    node: found.map(|(_, fid)| node(*fid, Cover::None)),
+                }
+            }
+            Request::Rename {
+                source_dir,
+                target_dir,
+                ..
+            } => Reply::Renamed {
+                source_dir: uncovered(*source_dir),
+                target_dir: uncovered(*target_dir),
+                node: node(
+                    self.made.as_ref().map_or(Fid::NONE, |(_, fid)| *fid),
+                    Cover::None,
+                ),
+                cookie: self.next(),
+                replaced: None,
+                replaced_cookie: 0,
+                whiteout: None,
+            },
             Request::GetAttr { fid, .. }
             | Request::SetAttr { fid, .. }
             | Request::Close { fid, .. } => Reply::Node(node(*fid, Cover::None)),
@@ -477,16 +512,30 @@ impl State {
             ost::Request::Glimpse { .. } => ost::Reply::Glimpsed { attr },
             ost::Request::Announce { .. } => ost::Reply::Announced { grant: None, attr },
             ost::Request::Watch { object, .. } => {
-                let grant = ost::ExtentGrant {
-                    handle: LockHandle(self.next()),
-                    object,
-                    mode: Mode::CR.index() as u8,
-                    range: ByteRange::ALL,
-                };
+                let grant = self.extent(object, Mode::CR, ByteRange::ALL);
+                ost::Reply::Locked { grant, attr }
+            }
+            ost::Request::Enqueue {
+                object,
+                mode,
+                range,
+                ..
+            } => {
+                let mode = Mode::from_index(mode).expect("the client's own");
+                let grant = self.extent(object, mode, range);
                 ost::Reply::Locked { grant, attr }
             }
             _ => ost::Reply::Done,
         }
+    }
+}
+
+/// A directory whose names no lock covers.
+fn uncovered(fid: Fid) -> DirState {
+    DirState {
+        fid,
+        attr: attr_at(OST),
+        version: 0,
     }
 }
 

@@ -219,8 +219,8 @@ impl Shared {
         }
     }
 
-    /// A FID no file ever had, and a moment in `dir` at which it was not taken yet. An MDT that has given this
-    /// client up since that moment may refuse the FID.
+    /// A FID no file ever had, and a moment in `dir` at which it was not taken yet. An MDT that has given
+    /// this client up since that moment may refuse the FID.
     pub async fn mint(&self, dir: Fid) -> Result<(Mark, Fid), FsError> {
         loop {
             let mark = self.lock().cache.mark(dir);

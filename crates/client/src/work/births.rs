@@ -338,7 +338,7 @@ impl Client {
         spawn(async move {
             let request = changed_here(fid, dir, change, LockHandle(0));
             if let Err(error) = client.change_at_mdt(fid, |_| request).await {
-                client.lock().cache.file(fid).errors.add(error);
+                client.lock().cache.add_write_error(fid, error);
             }
         });
     }
@@ -354,7 +354,7 @@ impl Client {
             name = %birth.name,
             "a file that was made here is lost: the MDT did not take it: {error}"
         );
-        state.cache.file(fid).errors.add(FsError::Io);
+        state.cache.add_write_error(fid, FsError::Io);
         let moved = state.births.edits().move_of(fid);
         let inside: Vec<Fid> = match state.births.are_in(fid) {
             true => state.births.in_directory(fid),

@@ -338,7 +338,7 @@ impl Client {
     /// An error is told by the file's next `fsync`.
     async fn report_in_background(&self, fid: Fid) {
         if let Err(error) = self.report_changes(fid).await {
-            self.lock().cache.file(fid).errors.add(error);
+            self.lock().cache.add_write_error(fid, error);
         }
     }
 
@@ -383,7 +383,7 @@ impl Client {
                 if state.servers.may_report(mark) {
                     return Err(error);
                 }
-                state.cache.file(fid).errors.add(FsError::Io);
+                state.cache.add_write_error(fid, FsError::Io);
                 Ok(())
             }
             result => result,

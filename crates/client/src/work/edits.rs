@@ -40,7 +40,7 @@ impl Client {
             .collect();
         for edit in lost {
             edit.log_loss(error);
-            state.cache.file(edit.about()).errors.add(FsError::Io);
+            state.cache.add_write_error(edit.about(), FsError::Io);
             match edit {
                 Edit::Removal(Removal { dir, .. }) | Edit::Move(Move { dir, .. }) => {
                     let forget = self.lose_bits(&mut state, dir, WRITE_LEASE);

@@ -85,8 +85,8 @@ impl Client {
             }
             Err(error) => {
                 tracing::error!("{fid}: its size or space could not be changed again: {error}");
-                file.errors.add(error);
                 file.resizes.give_up(error);
+                state.cache.add_write_error(fid, error);
             }
         }
         true
