@@ -22,6 +22,7 @@ pub use calls::write::WriteWish;
 pub use calls::{
     CAPABILITY, Changed, Credentials, DirPage, Moved, Opened, PageEntry, PinnedFile, Unheard,
 };
+pub use journal::attempts::{AttemptBody, AttemptJournal, AttemptRecord};
 pub use journal::nodes::FurtherNode;
 pub use journal::serving::{Left, begin_serving, end_serving, note_offer, offer};
 pub use mount::Mounted;

@@ -67,11 +67,6 @@ impl Opens {
         self.pins -= 1;
     }
 
-    /// A handle is open for reading only.
-    pub fn is_read(&self) -> bool {
-        self.readers > 0
-    }
-
     /// A handle is open for writing.
     pub fn is_written(&self) -> bool {
         self.writers > 0
@@ -111,7 +106,7 @@ mod tests {
         opens.remove_writer();
         opens.add_reader();
         opens.pin();
-        assert!(opens.is_read() && opens.is_kept() && !opens.is_written());
+        assert!(opens.is_open() && opens.is_kept() && !opens.is_written());
         opens.remove_reader();
         assert!(opens.is_kept() && !opens.is_open() && !opens.is_idle());
         opens.unpin();
@@ -123,11 +118,11 @@ mod tests {
         let (mut opens, mut access) = (Opens::default(), Access::default());
         access.write = true;
         opens.add_handle(access);
-        assert!(opens.is_written() && !opens.is_read() && !opens.is_looked_at());
+        assert!(opens.is_written() && !opens.is_kept() && !opens.is_looked_at());
         opens.remove_writer();
         (access.write, access.exec) = (false, true);
         opens.add_handle(access);
-        assert!(opens.is_read() && opens.is_looked_at() && !opens.is_written());
+        assert!(opens.is_kept() && opens.is_looked_at() && !opens.is_written());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use base::{Fid, FsError, Name};
+use handover::Record;
 use wire::FileKind;
 use wire::mdt::OpenIntent;
 
@@ -20,6 +21,8 @@ const PIN_AGE: Duration = Duration::from_secs(5);
 pub struct PinnedFile {
     client: Client,
     fid: Fid,
+    /// The next process must keep the file for the same question.
+    _record: Option<Record>,
 }
 
 impl Drop for PinnedFile {
@@ -44,7 +47,8 @@ impl Client {
                     self.readers_known(entry.fid, handle);
                     let mut state = self.lock();
                     let now = state.locks.now();
-                    state.handles.keep_pinned(now, entry.fid);
+                    let record = state.journal.put_pinned(entry.fid);
+                    state.handles.keep_pinned(now, entry.fid, record);
                     return Ok(entry);
                 }
                 Err(failure) => {
@@ -62,9 +66,13 @@ impl Client {
 
     /// Keeps what the caller has found by [`Client::lookup_pinned`] while he asks about it.
     pub fn pin(&self, fid: Fid) -> PinnedFile {
-        self.lock().cache.file(fid).opens.pin();
-        let client = self.clone();
-        PinnedFile { client, fid }
+        let mut state = self.lock();
+        state.cache.file(fid).opens.pin();
+        PinnedFile {
+            client: self.clone(),
+            fid,
+            _record: state.journal.put_pinned(fid),
+        }
     }
 
     fn unpin(&self, fid: Fid) {
@@ -82,7 +90,11 @@ impl Client {
         let old = {
             let mut state = self.lock();
             let now = state.locks.now();
-            state.handles.take_pinned(now, PIN_AGE)
+            match state.locks.is_settled() {
+                true => state.handles.take_pinned(now, PIN_AGE),
+                // No call can have asked yet.
+                false => Vec::new(),
+            }
         };
         for fid in old {
             self.unpin(fid);

@@ -2,6 +2,7 @@
 //! Without such memory nothing is remembered. Invariant: a record is there before the program hears that what
 //! it tells of is done, and goes after the server has it.
 
+pub(crate) mod attempts;
 pub(crate) mod births;
 pub(crate) mod bytes;
 pub(crate) mod call_records;

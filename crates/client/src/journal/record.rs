@@ -46,6 +46,11 @@ pub(crate) const TUNABLES: u8 = 14;
 /// A directory that has lost names of which the MDT does not know; its mark is when that was.
 pub(crate) const DIRECTORY_TIME: u8 = 15;
 
+/// A call's second attempt; its mark is greater than that of an earlier record of the same thread.
+pub(crate) const ATTEMPT: u8 = 16;
+/// A file that a call has found in its second attempt, and must find again.
+pub(crate) const PINNED: u8 = 17;
+
 /// Body of a [`CHANGE`].
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct ChangeBody {

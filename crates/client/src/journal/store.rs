@@ -7,12 +7,13 @@ use base::{BootEpoch, Fid, LockHandle, Tick, Timestamp};
 use handover::{Found, Record, Records};
 use wire::mdt::{SetAttr, WriteTicket};
 
+use super::attempts::{AttemptBody, AttemptJournal, AttemptRecord, FoundAttempts};
 use super::births::{BirthBody, FoundBirths, RecordedBirths};
 use super::bytes::RememberedBytes;
 use super::failures::Reported;
 use super::handles::{OpenedAs, remember_handle};
 use super::nodes::FurtherNode;
-use super::record::{self, CHANGE, ChangeBody, NODE, Noted};
+use super::record::{self, CHANGE, ChangeBody, NODE, Noted, PINNED};
 use super::resizes::{self, RememberedResize, Resize};
 use super::written::{WrittenBefore, remember_written};
 use crate::executor;
@@ -26,6 +27,8 @@ pub(crate) struct Journal {
     nodes: HashMap<Fid, Record>,
     /// Further nodes of directories in the kernel, which the process before had made.
     inherited_nodes: Vec<FurtherNode>,
+    /// Second attempts of calls that the process before knew of.
+    inherited_attempts: FoundAttempts,
     /// The next write's place in the order of all.
     next_order: u64,
     written_before: WrittenBefore,
@@ -79,6 +82,24 @@ impl Journal {
     /// The further nodes that were found, once.
     pub fn take_further_nodes(&mut self) -> Vec<FurtherNode> {
         std::mem::take(&mut self.inherited_nodes)
+    }
+
+    /// Second attempts of calls were found.
+    pub fn adopt_attempts(&mut self, found: Vec<Found>) {
+        self.inherited_attempts = FoundAttempts::new(found);
+    }
+
+    /// Where such attempts are recorded, and those that were found, once.
+    pub fn take_attempts(&mut self) -> (AttemptJournal, Vec<(AttemptBody, AttemptRecord)>) {
+        let found = std::mem::take(&mut self.inherited_attempts);
+        let journal = AttemptJournal::new(self.records.clone(), found.last());
+        (journal, found.read())
+    }
+
+    /// A call that has found `fid` must find it again, also in the next process.
+    pub fn put_pinned(&self, fid: Fid) -> Option<Record> {
+        let records = self.records.as_ref()?;
+        record::put(records, PINNED, 0, &record::encode(&fid))
     }
 
     /// Writes and changes made from now on come after the `order` first ones.

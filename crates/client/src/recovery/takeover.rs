@@ -29,8 +29,8 @@ use crate::journal::failures::Reported;
 use crate::journal::handles::{HandleBody, OpenedAs};
 use crate::journal::nodes::FurtherNode;
 use crate::journal::record::{
-    ANSWER, BIRTH, BYTES, CHANGE, CONFIGURATION, ChangeBody, DIRECTORY_TIME, FAILED, FURTHER_NODE,
-    HANDLE, NODE, REQUEST, RESIZE, TARGET, TUNABLES, WRITTEN, decode,
+    ANSWER, ATTEMPT, BIRTH, BYTES, CHANGE, CONFIGURATION, ChangeBody, DIRECTORY_TIME, FAILED,
+    FURTHER_NODE, HANDLE, NODE, PINNED, REQUEST, RESIZE, TARGET, TUNABLES, WRITTEN, decode,
 };
 use crate::journal::resizes::{self, FoundResize, Resize};
 use crate::journal::serving::{INCARNATION, SECRET, SETTLED, WROTE, is_serving};
@@ -197,6 +197,13 @@ impl TakeoverState {
         let further = self.take(FURTHER_NODE).into_iter();
         let further = further.filter_map(|found| FurtherNode::inherit(&found.bytes, found.record));
         state.journal.adopt_further_nodes(further);
+        state.journal.adopt_attempts(self.take(ATTEMPT));
+        for found in self.take(PINNED) {
+            if let Some(fid) = decode::<Fid>(&found.bytes) {
+                taken_over.files.insert(fid);
+                state.restore_pinned(fid, found.record);
+            }
+        }
         for failed in self.take(FAILED).into_iter().filter_map(errors::found) {
             state.cache.inherit_write_errors(failed);
         }
@@ -337,6 +344,15 @@ fn newest<F: Borrow<Found>>(found: impl Iterator<Item = F>) -> BTreeMap<String, 
     newest
 }
 
+impl State {
+    /// A call that the process before served must find the file.
+    fn restore_pinned(&mut self, fid: Fid, record: Record) {
+        self.cache.file(fid).opens.pin();
+        let now = self.locks.now();
+        self.handles.keep_pinned(now, fid, Some(record));
+    }
+}
+
 fn restore_handle(state: &mut State, body: HandleBody, reported: Reported, record: Record) {
     let (fid, id, left) = (body.fid, HandleId(body.id), (record, body.origin));
     let opens = &mut state.cache.file(fid).opens;
@@ -437,6 +453,8 @@ impl Client {
         let mut state = self.lock();
         let inherited = state.still_inherited(inherited);
         state.settle(osts);
+        let now = state.locks.now();
+        state.handles.renew_pinned(now);
         state.keep_inherited(inherited);
     }
 
@@ -587,7 +605,7 @@ impl Client {
             let mark = state.cache.mark(fid);
             let file = state.cache.file(fid);
             let dirty = file.pages.dirty_bytes() > 0 || file.resizes.is_lost();
-            (file.opens.is_read(), file.opens.is_written() || dirty, mark)
+            (file.opens.is_kept(), file.opens.is_written() || dirty, mark)
         };
         let opened = Opened {
             fid,

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use base::{BootEpoch, FsError, Name, TargetIndex, TargetName, Tick, Transno, Xid};
 use handover::Death;
 use rpc::{Answered, CallRecord, ClientSecret, ReplayRecord};
+use wire::FileKind;
 use wire::frame::{Payload, SessionId, Sub};
 use wire::mdt::{Caller, Reply, Request};
 
@@ -20,6 +21,7 @@ mod contents;
 mod in_order;
 
 use crate::executor::Origin;
+use crate::journal::attempts::AttemptBody;
 use crate::journal::call_records::RequestRecord;
 use crate::journal::record::encode;
 use crate::rig::attr_at;
@@ -197,7 +199,72 @@ fn open_files() {
             };
             assert!(right.contains(&open), "{open} after step {reported}");
             let opens = &next.state.cache.file(FILE).opens;
-            assert_eq!(opens.is_read(), open > 0);
+            assert_eq!(opens.is_kept(), open > 0);
+        },
+    );
+}
+
+#[test]
+fn second_attempts_of_calls() {
+    let attempt = |found: u64| AttemptBody {
+        thread: 7,
+        request: Some(3),
+        call: Some("257 0x1".into()),
+        found: (0..found)
+            .map(|file| (Fid(file), FileKind::Regular))
+            .collect(),
+        has_missed: false,
+        led_astray: vec![(FILE, 1)],
+    };
+    at_every_store(
+        |process| {
+            let (journal, _) = process.state.journal.take_attempts();
+            let mut record = None;
+            for found in 1..=3 {
+                drop(record.replace(journal.put(&attempt(found))));
+                process.report(found as u32);
+            }
+            drop(record);
+            process.report(4);
+        },
+        |next, reported| {
+            let (_, attempts) = next.state.journal.take_attempts();
+            let last = attempts.last().map(|(body, _)| body.clone());
+            let right: &[u64] = match reported {
+                0 => &[0, 1],
+                1 => &[1, 2],
+                2 => &[2, 3],
+                3 => &[3, 0],
+                _ => &[0],
+            };
+            let is_right = |found: &u64| last == (*found > 0).then(|| attempt(*found));
+            assert!(right.iter().any(is_right), "{last:?} after step {reported}");
+        },
+    );
+}
+
+#[test]
+fn files_that_a_second_attempt_has_found() {
+    let age = Duration::from_secs(1);
+    at_every_store(
+        |process| {
+            let record = process.state.journal.put_pinned(FILE);
+            let handles = &mut process.state.handles;
+            handles.keep_pinned(Tick(0), FILE, record);
+            process.report(1);
+            let handles = &mut process.state.handles;
+            assert_eq!(handles.take_pinned(Tick(0).after(age), age), [FILE]);
+            process.report(2);
+        },
+        |next, reported| {
+            let is_kept = next.state.cache.file(FILE).opens.is_kept();
+            assert_eq!(is_kept, next.taken_over.files.contains(&FILE));
+            match reported {
+                0 => {}
+                1 if is_kept => {}
+                1 => assert_eq!(next.state.handles.pinned_count(), 0),
+                _ => assert!(!is_kept),
+            }
         },
     );
 }

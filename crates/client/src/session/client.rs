@@ -15,6 +15,7 @@ use wire::{Attr, Cover, ost};
 
 use crate::cache::stamps::Mark;
 use crate::executor::{PutOff, oneshot};
+use crate::journal::attempts::{AttemptBody, AttemptJournal, AttemptRecord};
 use crate::journal::call_records::Redone;
 use crate::journal::nodes::FurtherNode;
 use crate::journal::tunables::Tunables;
@@ -427,6 +428,12 @@ impl Client {
     /// Those that the process before this one had made, the first time.
     pub fn inherited_nodes(&self) -> Vec<FurtherNode> {
         self.lock().journal.take_further_nodes()
+    }
+
+    /// Where second attempts of calls are recorded, and those that the process before knew of, the first
+    /// time.
+    pub fn attempts(&self) -> (AttemptJournal, Vec<(AttemptBody, AttemptRecord)>) {
+        self.lock().journal.take_attempts()
     }
 
     /// Each target, and how things stand with it.

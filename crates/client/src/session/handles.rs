@@ -35,10 +35,18 @@ pub(crate) struct Handles {
     remembered: HashMap<HandleId, Arc<Record>>,
     /// What the process before had opened, by the kernel's request.
     inherited: HashMap<u64, HandleId>,
-    /// Files kept for what a call will ask next of what it has just looked up, and since when.
-    pinned: Vec<(Tick, Fid)>,
+    /// Files kept for what a call will ask next of what it has just looked up.
+    pinned: Vec<Pinned>,
     /// Uses of files that others wait for to end.
     ending_uses: EndingUses,
+}
+
+/// A file that is kept for a call, and since when.
+struct Pinned {
+    since: Tick,
+    fid: Fid,
+    /// None: there is no next process, or no room.
+    _record: Option<Record>,
 }
 
 impl Default for Handles {
@@ -230,15 +238,24 @@ impl Handles {
     }
 
     /// The file is kept from `now` on, for what a call will ask next.
-    pub fn keep_pinned(&mut self, now: Tick, fid: Fid) {
-        self.pinned.push((now, fid));
+    pub fn keep_pinned(&mut self, now: Tick, fid: Fid, record: Option<Record>) {
+        self.pinned.push(Pinned {
+            since: now,
+            fid,
+            _record: record,
+        });
+    }
+
+    /// Calls can ask from `now` on about the files that are kept for them.
+    pub fn renew_pinned(&mut self, now: Tick) {
+        self.pinned.iter_mut().for_each(|pinned| pinned.since = now);
     }
 
     /// The files that were kept for `age` by now: they are not any more.
     pub fn take_pinned(&mut self, now: Tick, age: Duration) -> Vec<Fid> {
-        let is_old = |pinned: &mut (Tick, Fid)| now.since(pinned.0) >= age;
+        let is_old = |pinned: &mut Pinned| now.since(pinned.since) >= age;
         let old = self.pinned.extract_if(.., is_old);
-        old.map(|(_, fid)| fid).collect()
+        old.map(|pinned| pinned.fid).collect()
     }
 
     /// How many are kept.

@@ -80,6 +80,8 @@ impl FileSystem {
     /// Answers from `client` from now on.
     pub fn serve(&self, client: Client) {
         self.context.nodes().inherit(client.inherited_nodes());
+        let (journal, attempts) = client.attempts();
+        self.context.retries.inherit(journal, attempts);
         if self.context.client.set(client).is_err() {
             error!("a mount was given a second file system; the first one stays");
         }
@@ -126,7 +128,7 @@ impl Context {
         );
         let sequel = self.nodes().asks(request.pid, request.nodeid);
         if sequel == Sequel::Elsewhere && looks_up {
-            self.retries.told(request.pid);
+            self.retries.told(request.pid, None);
         }
     }
 }
@@ -135,6 +137,11 @@ impl Asked {
     /// The file of a node; None: one that the kernel has given back.
     fn file(&self, node: u64) -> Option<Fid> {
         self.context.nodes().file(node)
+    }
+
+    /// The request's number as it was when it was sent first.
+    fn request(&self) -> u64 {
+        origin(self.unique)
     }
 
     fn client(&self) -> Client {
@@ -206,7 +213,7 @@ impl Asked {
     fn error(&self, failure: FsError) {
         // Who is told that a file is gone looks its name up again, too.
         if failure == FsError::Stale {
-            self.context.retries.told(self.thread);
+            self.context.retries.told(self.thread, Some(self.request()));
         }
         self.refuse(failure);
     }
@@ -214,7 +221,10 @@ impl Asked {
     /// Answers what was asked about a file to which its name leads no more.
     fn astray(&self, (fid, question): (Fid, Question), failure: FsError) {
         if failure == FsError::Stale {
-            self.context.retries.told_of(self.thread, fid, question);
+            let asked = (fid, question);
+            self.context
+                .retries
+                .told_of(self.thread, self.request(), asked);
         }
         self.refuse(failure);
     }
@@ -514,7 +524,9 @@ impl FileSystem {
             return;
         };
         if is_sent_again(request.unique) {
-            client.asked_again(origin(request.unique));
+            let origin = origin(request.unique);
+            client.asked_again(origin);
+            self.context.retries.not_heard(request.pid, origin);
         }
         let asked = Asked {
             context: self.context.clone(),

@@ -4,9 +4,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use base::Fid;
+use client::{AttemptBody, AttemptJournal, AttemptRecord};
 use wire::FileKind;
 
 use super::caller;
@@ -40,6 +41,18 @@ pub(super) enum Question {
     Link,
 }
 
+impl Question {
+    const ALL: [Question; 7] = [
+        Question::Attributes,
+        Question::Open,
+        Question::Capability,
+        Question::NoCapability,
+        Question::Change,
+        Question::Use,
+        Question::Link,
+    ];
+}
+
 /// What a name was found to lead to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FoundName {
@@ -68,6 +81,23 @@ enum Found {
 }
 
 impl Found {
+    /// Where a name led that nothing was asked about yet.
+    fn new(name: FoundName) -> Found {
+        match name.kind {
+            FileKind::Directory => Found::Directory(name.fid, OF_DIRECTORY),
+            FileKind::Symlink => Found::Symlink(name.fid, None),
+            _ => Found::File(name.fid, None),
+        }
+    }
+
+    fn kind(&self) -> FileKind {
+        match self {
+            Found::Directory(..) => FileKind::Directory,
+            Found::Symlink(..) => FileKind::Symlink,
+            Found::File(..) => FileKind::Regular,
+        }
+    }
+
     fn fid(&self) -> Fid {
         match self {
             Found::Directory(fid, _) | Found::Symlink(fid, _) | Found::File(fid, _) => *fid,
@@ -119,6 +149,9 @@ struct Attempt {
     has_missed: bool,
     /// How many more names belong to it.
     names: u16,
+    /// The request that was answered `ESTALE`, as the kernel sent it first.
+    request: Option<u64>,
+    record: Option<AttemptRecord>,
 }
 
 impl Attempt {
@@ -133,7 +166,45 @@ impl Attempt {
             led_astray: Vec::new(),
             has_missed: false,
             names,
+            request: None,
+            record: None,
         }
+    }
+
+    /// As the process before knew it. What it was asked about last may be asked again.
+    fn inherited(body: AttemptBody, record: AttemptRecord) -> Attempt {
+        let found = body.found.into_iter();
+        let question = |code: u8| Question::ALL.get(usize::from(code)).copied();
+        let led_astray = body.led_astray.into_iter();
+        Attempt {
+            found: found
+                .map(|(fid, kind)| Found::new(FoundName { fid, kind }))
+                .collect(),
+            led_astray: led_astray
+                .filter_map(|(fid, code)| Some((fid, question(code)?)))
+                .collect(),
+            has_missed: body.has_missed,
+            request: body.request,
+            record: Some(record),
+            ..Attempt::of(body.call)
+        }
+    }
+
+    /// Makes what is known of it known to the next process.
+    fn record(&mut self, thread: u32, journal: &AttemptJournal) {
+        let found = self.found.iter();
+        let led_astray = self.led_astray.iter();
+        // The record before goes when this one is there.
+        self.record = journal.put(&AttemptBody {
+            thread,
+            request: self.request,
+            call: self.call.clone(),
+            found: found.map(|found| (found.fid(), found.kind())).collect(),
+            has_missed: self.has_missed,
+            led_astray: led_astray
+                .map(|(fid, question)| (*fid, *question as u8))
+                .collect(),
+        });
     }
 
     /// A thread that is in this call now may be in this attempt.
@@ -174,6 +245,8 @@ pub(super) struct Retries {
     count: AtomicUsize,
     /// Says which call a thread is in. Two calls are told apart unless one is the other once more.
     call_of: fn(u32) -> Option<Call>,
+    /// Set when this process serves.
+    journal: OnceLock<AttemptJournal>,
 }
 
 impl Retries {
@@ -182,6 +255,25 @@ impl Retries {
             threads: Mutex::default(),
             count: AtomicUsize::new(0),
             call_of,
+            journal: OnceLock::new(),
+        }
+    }
+
+    /// Goes on with the attempts that the process before knew of, of one thread the last.
+    pub fn inherit(&self, journal: AttemptJournal, attempts: Vec<(AttemptBody, AttemptRecord)>) {
+        // Set once: a process serves one client.
+        let _ = self.journal.set(journal);
+        self.change(|threads| {
+            threads.extend(attempts.into_iter().map(|(body, record)| {
+                let thread = body.thread;
+                (thread, Attempt::inherited(body, record))
+            }));
+        });
+    }
+
+    fn record(&self, thread: u32, attempt: &mut Attempt) {
+        if let Some(journal) = self.journal.get() {
+            attempt.record(thread, journal);
         }
     }
 
@@ -217,15 +309,28 @@ impl Retries {
         })
     }
 
-    /// `thread` is answered that it is to look again.
-    pub fn told(&self, thread: u32) {
-        let attempt = Attempt::of((self.call_of)(thread));
+    /// `thread` is answered that it is to look again; none: the kernel itself has told it so.
+    pub fn told(&self, thread: u32, request: Option<u64>) {
+        let mut attempt = Attempt {
+            request,
+            ..Attempt::of((self.call_of)(thread))
+        };
+        self.record(thread, &mut attempt);
         self.change(|threads| {
             if threads.len() >= THREADS_MAX {
                 threads.clear();
             }
             threads.insert(thread, attempt);
         });
+    }
+
+    /// The kernel sends the request of `thread` again: it has not heard the answer that the process before
+    /// was about to give.
+    pub fn not_heard(&self, thread: u32, request: u64) {
+        let is_its = |attempt: &mut Attempt| attempt.request == Some(request);
+        if self.attempt(thread, is_its) == Some(true) {
+            self.ended(thread);
+        }
     }
 
     /// `thread` is in its second attempt.
@@ -252,12 +357,16 @@ impl Retries {
     }
 
     /// `thread` is answered that it is to look again, for what it has asked about `fid`.
-    pub fn told_of(&self, thread: u32, fid: Fid, question: Question) {
+    pub fn told_of(&self, thread: u32, request: u64, asked: (Fid, Question)) {
         let is_first = |attempt: &mut Attempt| attempt.call.is_some() && !attempt.has_looked_up();
         if !self.attempt(thread, is_first).unwrap_or(false) {
-            self.told(thread);
+            self.told(thread, Some(request));
         }
-        self.attempt(thread, |attempt| attempt.led_astray.push((fid, question)));
+        self.attempt(thread, |attempt| {
+            attempt.request = Some(request);
+            attempt.led_astray.push(asked);
+            self.record(thread, attempt);
+        });
     }
 
     /// `thread` has looked a name up in its second attempt.
@@ -272,6 +381,7 @@ impl Retries {
             let begins = attempt.begins_at_file(fid, question);
             if begins {
                 attempt.found.push(Found::File(fid, Some(question)));
+                self.record(thread, attempt);
             }
             begins
         };
@@ -284,11 +394,8 @@ impl Retries {
             attempt.names -= 1;
             let is_over = attempt.names == 0 || attempt.found.iter().any(Found::is_last);
             attempt.has_missed |= found.is_none();
-            attempt.found.extend(found.map(|name| match name.kind {
-                FileKind::Directory => Found::Directory(name.fid, OF_DIRECTORY),
-                FileKind::Symlink => Found::Symlink(name.fid, None),
-                _ => Found::File(name.fid, None),
-            }));
+            attempt.found.extend(found.map(Found::new));
+            self.record(thread, attempt);
             is_over
         });
         if is_over == Some(true) {

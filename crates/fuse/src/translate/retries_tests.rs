@@ -31,7 +31,7 @@ fn only_a_second_attempt_is_believed_and_only_for_its_questions() {
     let (attributes, found) = (Question::Attributes, Some(name(A, FileKind::Directory)));
     retries.looked_up(1, found);
     assert!(!retries.has_found(1, A, attributes), "a first attempt");
-    retries.told(1);
+    retries.told(1, None);
     assert!(!retries.has_found(1, A, attributes), "not looked up again");
     retries.looked_up(1, found);
     retries.looked_up(1, None);
@@ -45,7 +45,7 @@ fn only_a_second_attempt_is_believed_and_only_for_its_questions() {
 /// it.
 fn of_one_call(questions: &[Question]) -> usize {
     let retries = unknown();
-    retries.told(1);
+    retries.told(1, None);
     retries.looked_up(1, Some(name(A, FileKind::Regular)));
     let belongs = |question: &&Question| retries.has_found(1, A, **question);
     questions.iter().take_while(belongs).count()
@@ -82,7 +82,7 @@ fn a_call_after_the_second_attempt_is_not_believed() {
     let file = Some(name(A, FileKind::Regular));
     let after = |questions: &[Question], goes_on: &dyn Fn(&Retries)| {
         let retries = unknown();
-        retries.told(1);
+        retries.told(1, None);
         retries.looked_up(1, file);
         for question in questions {
             assert!(retries.has_found(1, A, *question), "{question:?}");
@@ -102,7 +102,7 @@ fn a_call_after_the_second_attempt_is_not_believed() {
     }
     // `link` asks for the attributes of its file, and looks the new directory up then.
     let retries = unknown();
-    retries.told(1);
+    retries.told(1, None);
     retries.looked_up(1, file);
     assert!(retries.has_found(1, A, Question::Attributes));
     retries.looked_up(1, Some(name(B, FileKind::Directory)));
@@ -115,7 +115,7 @@ fn an_attempt_is_over_when_its_thread_is_in_another_call() {
     let file = Some(name(A, FileKind::Regular));
     let looks_up = || {
         CALL.set("link");
-        retries.told(1);
+        retries.told(1, None);
         retries.looked_up(1, file);
     };
     looks_up();
@@ -132,7 +132,7 @@ fn a_path_begins_at_a_directory_that_is_not_looked_up_in_the_second_attempt() {
     let (known, unknown) = (known(), unknown());
     for retries in [&known, &unknown] {
         assert!(!retries.begins_at(1, A), "a first attempt");
-        retries.told(1);
+        retries.told(1, None);
         retries.looked_up(1, Some(name(B, FileKind::Directory)));
     }
     assert!(known.begins_at(1, A) && !known.begins_at(1, B) && !unknown.begins_at(1, A));
@@ -151,7 +151,7 @@ const LINKAT: &str = if cfg!(target_arch = "x86_64") {
 fn a_second_attempt_that_begins_with_the_same_question_came_by_a_descriptor() {
     use Question::{Attributes, Capability, Change, Open};
     let (known, unknown) = (known(), unknown());
-    let told = |question| [&known, &unknown].map(|retries| retries.told_of(1, A, question));
+    let told = |question| [&known, &unknown].map(|retries| retries.told_of(1, 0, (A, question)));
     CALL.set("open");
     assert!(!known.begins_at_file(1, A, Open), "a first attempt");
     told(Attributes);
@@ -183,12 +183,12 @@ fn a_second_attempt_asks_again_what_has_led_the_first_one_astray() {
     use Question::{Capability, Change};
     let known = known();
     CALL.set("chown");
-    known.told_of(1, A, Capability);
+    known.told_of(1, 0, (A, Capability));
     assert!(!known.begins_at_file(1, A, Change));
-    known.told_of(1, A, Change);
+    known.told_of(1, 0, (A, Change));
     assert!(known.begins_at_file(1, A, Capability) && known.has_found(1, A, Change));
     assert!(!known.has_found(1, A, Change), "the next call");
-    known.told_of(1, A, Capability);
+    known.told_of(1, 0, (A, Capability));
     assert!(
         !known.begins_at_file(1, A, Change),
         "that is another attempt"
@@ -200,18 +200,18 @@ fn a_second_attempt_to_link_a_descriptor_has_looked_up_the_new_name_only() {
     use Question::{Attributes, Link};
     let known = known();
     CALL.set(LINKAT);
-    known.told_of(1, A, Attributes);
+    known.told_of(1, 0, (A, Attributes));
     assert!(!known.has_looked_up(1) && !known.begins_at_file(1, A, Attributes));
     assert!(
         !known.begins_at_file(1, A, Link),
         "the first attempt goes on"
     );
-    known.told_of(1, A, Link);
+    known.told_of(1, 0, (A, Link));
     known.looked_up(1, Some(name(B, FileKind::Directory)));
     known.looked_up(1, None);
     assert!(known.has_looked_up(1) && known.begins_at_file(1, A, Attributes));
     assert!(known.has_found(1, A, Link) && !known.has_found(1, A, Link));
-    known.told_of(1, A, Link);
+    known.told_of(1, 0, (A, Link));
     known.looked_up(1, Some(name(B, FileKind::Regular)));
     assert!(
         !known.begins_at_file(1, A, Link),
@@ -222,7 +222,7 @@ fn a_second_attempt_to_link_a_descriptor_has_looked_up_the_new_name_only() {
 #[test]
 fn a_path_may_be_long() {
     let retries = known();
-    retries.told(1);
+    retries.told(1, None);
     (0..250).for_each(|fid| retries.looked_up(1, Some(name(Fid(fid), FileKind::Directory))));
     retries.looked_up(1, Some(name(A, FileKind::Regular)));
     (0..250).for_each(|fid| retries.looked_up(1, Some(name(Fid(fid), FileKind::Directory))));
@@ -232,7 +232,7 @@ fn a_path_may_be_long() {
 #[test]
 fn a_path_goes_on_behind_a_symlink() {
     let retries = unknown();
-    retries.told(1);
+    retries.told(1, None);
     retries.looked_up(1, Some(name(A, FileKind::Symlink)));
     assert!(retries.has_found(1, A, Question::Use));
     retries.looked_up(1, Some(name(B, FileKind::Regular)));
@@ -242,11 +242,11 @@ fn a_path_goes_on_behind_a_symlink() {
 #[test]
 fn an_attempt_ends_with_its_names() {
     let retries = unknown();
-    retries.told(1);
+    retries.told(1, None);
     (0..NAMES_OF_UNKNOWN).for_each(|_| retries.looked_up(1, None));
     assert!(!retries.is_second(1) && retries.none());
     let retries = known();
-    retries.told(1);
+    retries.told(1, None);
     (0..NAMES).for_each(|_| retries.looked_up(1, None));
     assert!(retries.none());
 }
