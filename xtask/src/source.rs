@@ -64,7 +64,7 @@ impl Source {
     pub fn parse(path: &str, text: &str) -> Result<Source, String> {
         let failed = |error: &dyn std::fmt::Display| format!("cannot parse {path}: {error}");
         let tokens = TokenStream::from_str(text).map_err(|error| failed(&error))?;
-        let file = syn::parse_file(text).map_err(|error| failed(&error))?;
+        let file: syn::File = syn::parse2(tokens.clone()).map_err(|error| failed(&error))?;
         let code = code_lines(&tokens, text);
         let mut outline = Outline::default();
         outline.visit_file(&file);
@@ -232,8 +232,13 @@ fn code_lines(tokens: &TokenStream, text: &str) -> BTreeSet<usize> {
 fn mark_code(tokens: TokenStream, lines: &[&str], code: &mut BTreeSet<usize>) {
     for tree in tokens {
         let span = tree.span();
-        // A doc comment is an attribute to the tokenizer; its span is the comment's.
-        if is_comment(span, lines) {
+        // A doc comment is an attribute to the tokenizer, whose tokens all have the comment's span.
+        let may_be_comment = match &tree {
+            TokenTree::Punct(punct) => matches!(punct.as_char(), '#' | '!'),
+            TokenTree::Group(_) => true,
+            TokenTree::Ident(_) | TokenTree::Literal(_) => false,
+        };
+        if may_be_comment && is_comment(span, lines) {
             continue;
         }
         match tree {
