@@ -174,26 +174,27 @@ impl Scenario {
         disks
     }
 
-    /// The script up to the cut, and what its clients remember; true if it came to its end.
-    fn cut(&self, cut: u64, survivors: Survivors) -> (Disks, Done, bool) {
-        let disks = self.prepared();
+    /// On these `disks`, the script up to the cut, and what its clients remember; true if it came to its end.
+    fn cut(&self, disks: &Disks, cut: u64, survivors: Survivors) -> (Done, bool) {
         let power = Power::default();
-        let mut target = Target::open(&disks, &power).expect("memory");
+        let mut target = Target::open(disks, &power).expect("memory");
         target.removes_late = self.removes_late;
         let mut done = Done::after(self.before.len());
         power.cut_after(power.changes() + cut);
         let ended = target.go_on(&mut done, &self.all()).is_ok();
         target.power_cut(survivors);
-        (disks, done, ended)
+        (done, ended)
     }
 
     fn cut_everywhere(&self) -> (u64, u64) {
+        let prepared = self.prepared();
         let (mut cut, mut cuts, mut second) = (0, 0, 0);
         loop {
             let mut all_ended = true;
             for survivors in variants(cut) {
                 let what = format!("{}, cut {cut}, {survivors:?}", self.name);
-                let (disks, done, ended) = self.cut(cut, survivors);
+                let disks = prepared.copy();
+                let (done, ended) = self.cut(&disks, cut, survivors);
                 all_ended &= ended;
                 if cuts % SECOND_CUT_STRIDE == 0 {
                     let first = cuts / SECOND_CUT_STRIDE % SECOND_CUT_STRIDE;
