@@ -361,6 +361,27 @@ fn a_full_disk_says_so_at_the_call_and_removals_make_room() {
     assert_eq!(seen(&store, 2).unwrap().1[..15 * 4096], [4; 15 * 4096]);
 }
 
+/// The write finds room only after a commit, which takes from memory what is known of the object.
+#[test]
+fn a_write_that_waits_for_freed_blocks_keeps_the_bytes_before_it() {
+    let disks = formatted(64, 64);
+    let store = open(&disks);
+    store.objects.write(id(0), 0, &[1; 20 * 4096]).unwrap();
+    store.objects.write(id(1), 0, &[2; 40 * 4096]).unwrap();
+    store.objects.sync_all().unwrap();
+    assert!(store.objects.remove(id(1)).unwrap());
+    store
+        .objects
+        .write(id(0), 20 * BLOCK, &[3; 30 * 4096])
+        .unwrap();
+    let (stat, bytes) = seen(&store.objects, 0).unwrap();
+    assert_eq!((stat.size, stat.blocks_512), (50 * BLOCK, 50 * 8));
+    assert!(bytes[..20 * 4096].iter().all(|byte| *byte == 1));
+    assert!(bytes[20 * 4096..].iter().all(|byte| *byte == 3));
+    store.objects.sync_all().unwrap();
+    check(&store, "afterwards");
+}
+
 #[test]
 fn reserved_space_is_used_when_nothing_else_is_left() {
     let disks = formatted(64, 64);

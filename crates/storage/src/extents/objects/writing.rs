@@ -52,6 +52,8 @@ impl ExtentObjects {
             let stop = end.min(base + u64::from(blocks.end) * BLOCK_BYTES);
             let part = &data[(start - offset) as usize..(stop - offset) as usize];
             self.with_room(|state| {
+                // A commit since the last look may have forgotten it.
+                self.know_object(state, id)?;
                 let length = self.length(state, id, (offset, end));
                 self.write_part(state, id, start, part, length)
             })?;
