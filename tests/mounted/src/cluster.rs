@@ -596,7 +596,7 @@ fn format(dir: &Path, places: &[(Option<&Path>, &str)]) -> Vec<PathBuf> {
     targets
 }
 
-/// What holds the bytes of objects, `MOUNTED_STORE` says: `extents:1G` tries the tests over extents.
+/// What holds the bytes of objects, `MOUNTED_STORE` says: `extents` tries the tests over extents.
 fn format_one(path: &Path, roles: &str, first: Option<&PathBuf>) {
     let mut format = Command::new(glint());
     format.arg("format").arg(path).args(["--role", roles]);

@@ -7,12 +7,12 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use mounted::{Cluster, Layout, in_own_network, run};
+use mounted::{Cluster, Layout, StoredBytes, in_own_network, run};
 
 const FILES: usize = 300;
 const NAME: &str = "a name to be found on the disk";
@@ -141,33 +141,6 @@ fn a_damaged_object_is_found_at_the_start() {
     assert!(said.contains(&expected), "the server says\n{said}");
 }
 
-/// The only object of so many bytes below `dir`.
-fn object(dir: &Path, size: u64) -> PathBuf {
-    let mut found = Vec::new();
-    let mut dirs = vec![dir.join("ost0/objects")];
-    while let Some(dir) = dirs.pop() {
-        for entry in fs::read_dir(dir).unwrap() {
-            let entry = entry.unwrap();
-            let meta = entry.metadata().unwrap();
-            match meta.is_dir() {
-                true => dirs.push(entry.path()),
-                false if meta.len() == size => found.push(entry.path()),
-                false => {}
-            }
-        }
-    }
-    assert_eq!(found.len(), 1, "{found:?}");
-    found.remove(0)
-}
-
-/// Changes a bit of byte `at` of an object.
-fn flip_in_object(path: &Path, at: u64) {
-    let file = File::options().read(true).write(true).open(path).unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, at).unwrap();
-    file.write_all_at(&[byte[0] ^ 4], at).unwrap();
-}
-
 /// A bit of a file flips below: that file says so and no other, until it is written anew.
 #[test]
 fn bytes_that_rot_on_the_disk_are_never_read() {
@@ -182,7 +155,7 @@ fn bytes_that_rot_on_the_disk_are_never_read() {
     cluster.unmount(0);
     cluster.stop_server();
     let targets = cluster.target_dirs()[0].clone();
-    flip_in_object(&object(&targets, SIZE), 50_000);
+    StoredBytes::find(&targets, &bytes).flip(50_000);
     let found = cluster.fsck().unwrap();
     let lost = "is damaged: bytes 49152 to 53248 are not what was written";
     let object = found
@@ -224,13 +197,10 @@ fn a_file_whose_end_is_lost_is_damaged_until_it_is_written_anew() {
     cluster.unmount(0);
     cluster.stop_server();
     let targets = cluster.target_dirs()[0].clone();
-    let cut = |size: u64, kept: u64| {
-        let file = File::options().write(true).open(object(&targets, size));
-        file.unwrap().set_len(kept).unwrap();
-    };
-    cut(SIZE, 8_192);
-    cut(SIZE - 1, 0);
-    fs::remove_file(object(&targets, SIZE - 2)).unwrap();
+    let stored = |number: usize| StoredBytes::find(&targets, &bytes[number..]);
+    stored(0).cut(8_192);
+    stored(1).cut(0);
+    stored(2).lose();
     let lost = [
         "is damaged: bytes 8192 to 100000 are not what was written",
         "is damaged: bytes 0 to 99999 are not what was written",

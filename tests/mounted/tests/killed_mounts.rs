@@ -6,7 +6,6 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,13 +17,6 @@ const BYTES: usize = 6 << 20;
 
 fn bytes() -> Vec<u8> {
     (0..BYTES).map(|i| (i / 7) as u8).collect()
-}
-
-/// Files of objects in the target below `dir`.
-fn objects(dir: &Path) -> usize {
-    let folders = fs::read_dir(dir.join("ost0/objects")).unwrap();
-    let files = folders.map(|folder| fs::read_dir(folder.unwrap().path()).unwrap().count());
-    files.sum()
 }
 
 #[test]
@@ -109,8 +101,8 @@ fn a_mode_that_was_changed_a_second_before_stays() {
 #[test]
 fn files_that_only_it_had_open_are_removed() {
     let mut cluster = Cluster::that_evicts_after(TIMEOUT, 2);
-    let targets = cluster.target_dirs()[0].clone();
     let root = cluster.root(0).to_owned();
+    let objects = |cluster: &Cluster| cluster.stored_objects(BYTES as u64);
     let _open = cluster.timed("an open file without a name", || {
         let mut file = File::create(root.join("removed")).unwrap();
         file.write_all(&bytes()).unwrap();
@@ -118,11 +110,11 @@ fn files_that_only_it_had_open_are_removed() {
         fs::remove_file(root.join("removed")).unwrap();
         file
     });
-    assert_eq!(objects(&targets), 1, "it is open");
+    assert_eq!(objects(&cluster), 1, "it is open");
     cluster.kill_mount(0);
     // Nobody asks for anything it held: it ends as a session that does not come back.
     let killed = Instant::now();
-    while objects(&targets) > 0 {
+    while objects(&cluster) > 0 {
         assert!(killed.elapsed() < PATIENCE, "its space does not come back");
         thread::sleep(Duration::from_millis(50));
     }

@@ -397,16 +397,15 @@ fn space_of_removed_files_comes_back_at_once_where_nobody_was_there_before() {
     cluster.stop_server();
     cluster.restart_server();
     let mount = cluster.mount();
-    let objects = cluster.target_dirs()[0].join("ost0/objects");
-    assert_eq!(objects_in(&objects), 1);
+    assert_eq!(cluster.stored_objects(100_000), 1);
     let file = cluster.root(mount).join("file");
     cluster.timed("removing", || fs::remove_file(file).unwrap());
-    wait_for_objects(&objects, 0);
+    wait_for_objects(&cluster, 0);
 }
 
-fn wait_for_objects(objects: &Path, count: usize) {
+fn wait_for_objects(cluster: &Cluster, count: u64) {
     let began = Instant::now();
-    while objects_in(objects) > count {
+    while cluster.stored_objects(100_000) > count {
         let waited = began.elapsed();
         assert!(waited < PATIENCE / 2, "its bytes are still there");
         thread::sleep(Duration::from_millis(50));
@@ -428,15 +427,14 @@ fn space_of_removed_files_comes_back_when_all_have_told_what_they_have_open() {
     cluster.kill_server();
     cluster.restart_server();
     cluster.timed("removing", || fs::remove_file(root.join("file")).unwrap());
-    let objects = cluster.target_dirs()[0].join("ost0/objects");
-    wait_for_objects(&objects, 1);
+    wait_for_objects(&cluster, 1);
     cluster.timed("who has it open", || {
         let mut bytes = vec![0; 100_000];
         reader.read_exact_at(&mut bytes, 0).unwrap();
         assert!(bytes == [7; 100_000]);
         drop(reader);
     });
-    wait_for_objects(&objects, 0);
+    wait_for_objects(&cluster, 0);
 }
 
 /// Both lose a new file, its mount and the MDT, when an OST has what was written to it. Nobody is
@@ -454,7 +452,7 @@ fn of_a_file_that_is_lost_with_its_mount_no_bytes_stay() {
     // No commit of the MDT comes by itself.
     cluster.set_server_param("mdt.*.commit_ms", "60000");
     drop(write("lost"));
-    let objects = |cluster: &Cluster| objects_in(&cluster.target_dirs()[0].join("ost0/objects"));
+    let objects = |cluster: &Cluster| cluster.stored_objects(100_000);
     let began = Instant::now();
     while objects(&cluster) < 2 {
         assert!(began.elapsed() < PATIENCE, "it is not sent");
@@ -469,7 +467,6 @@ fn of_a_file_that_is_lost_with_its_mount_no_bytes_stay() {
     }
     cluster.kill_server();
     cluster.kill_mount(0);
-    assert_eq!(objects(&cluster), 3);
     cluster.restart_server();
     for target in ["mdt", "ost"] {
         cluster.set_server_param(&format!("{target}.*.recovery_status"), "end");
@@ -501,7 +498,6 @@ fn an_older_copy_of_an_mdt_takes_no_bytes() {
         file.sync_all().unwrap();
     };
     let (dir, local) = (cluster.target_dirs()[0].clone(), cluster.local());
-    let objects = dir.join("ost0/objects");
     cluster.timed("a file", || write("old"));
     // As it is after a power cut.
     run(&local, &format!("cp -a {}/mdt0 copy", dir.display()));
@@ -512,7 +508,7 @@ fn an_older_copy_of_an_mdt_takes_no_bytes() {
         File::open(&root).unwrap().sync_all().unwrap();
     });
     let began = Instant::now();
-    while objects_in(&objects) > 2 {
+    while cluster.stored_objects(1) > 2 {
         assert!(began.elapsed() < PATIENCE, "it stays");
         thread::sleep(Duration::from_millis(50));
     }
@@ -526,15 +522,7 @@ fn an_older_copy_of_an_mdt_takes_no_bytes() {
     cluster.set_server_param("mdt.*.recovery_status", "end");
     let said = cluster.server_gives_up();
     assert!(said.contains("was restored from an older copy"), "{said}");
-    assert_eq!(objects_in(&objects), 2);
-}
-
-/// Files with the bytes of objects, in the directory of directories that an OST has them in.
-fn objects_in(dir: &Path) -> usize {
-    let inner = fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    inner.map(|dir| fs::read_dir(dir).unwrap().count()).sum()
+    assert_eq!(cluster.stored_objects(1), 2);
 }
 
 /// When all come back, nobody waits for long.

@@ -17,6 +17,12 @@ use crate::objects::{Flaw, ObjectId, ObjectStore};
 /// Bytes that are read at once.
 const READ_BYTES: u64 = 1 << 20;
 
+/// The part of a range that an object of `size` bytes has.
+fn clipped(range: ByteRange, size: u64) -> ByteRange {
+    let end = range.end.min(size).max(range.start);
+    ByteRange::new(range.start, end)
+}
+
 impl ExtentObjects {
     /// Compares the maps with the extents that objects have, both as of the last commit.
     pub fn audit(&self) -> Result<Vec<Finding>> {
@@ -47,12 +53,20 @@ impl ExtentObjects {
             });
         }
         for id in self.objects()? {
+            let size = self.stat(id)?.unwrap_or_default().size;
             let mut numbers = Vec::new();
             self.each_segment(&self.state(), id, |number, _| numbers.push(number))?;
             for number in numbers {
                 let start = number * u64::from(SEGMENT_BLOCKS) * BLOCK_BYTES;
                 let end = start + u64::from(SEGMENT_BLOCKS) * BLOCK_BYTES;
-                self.examine_range(id, ByteRange::new(start, end), READ_BYTES, visit)?;
+                let range = ByteRange::new(start, end);
+                self.examine_range(id, range, READ_BYTES, &mut |flaw| {
+                    visit(match flaw {
+                        // The rest of the last block is nobody's.
+                        Flaw::Bytes(id, found) => Flaw::Bytes(id, clipped(found, size)),
+                        other => other,
+                    });
+                })?;
             }
         }
         Ok(())

@@ -13,7 +13,7 @@ impl ExtentObjects {
         let mut state = self.state();
         let room = state.room();
         let allocator = state.device.allocator();
-        let groups = allocator.groups();
+        let (groups, blocks) = (allocator.groups(), allocator.blocks());
         let loaded = (0..groups).filter(|group| allocator.is_loaded(Group(*group)));
         let reports = loaded.filter_map(|group| allocator.report(Group(group)));
         let mut lines: Vec<String> = reports
@@ -22,7 +22,7 @@ impl ExtentObjects {
             .collect();
         let loaded = state.device.loaded();
         lines.push(format!(
-            "groups={groups} loaded={loaded} free_blocks={room}"
+            "groups={groups} loaded={loaded} blocks={blocks} free_blocks={room}"
         ));
         lines
     }
