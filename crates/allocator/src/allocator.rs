@@ -314,6 +314,25 @@ impl Allocator {
         Ok(Some(self.taken(blocks, group, run)))
     }
 
+    /// Free stretches of a group that consist of whole aligned parts of `part` blocks. `None`: its bitmap is
+    /// not in memory.
+    pub fn free_stretches(&self, group: Group, part: u32) -> Option<Vec<Extent>> {
+        let (map, end) = (self.map(group).ok()?, self.blocks_of(group));
+        let mut stretches: Vec<Extent> = Vec::new();
+        for first in (0..end).step_by(part as usize) {
+            let free = Run::new(first, part.min(end - first));
+            if !map.is_free(free) {
+                continue;
+            }
+            let start = group.block(first);
+            match stretches.last_mut() {
+                Some(last) if last.end() == start => last.blocks += free.blocks,
+                _ => stretches.push(Extent::new(start, free.blocks)),
+            }
+        }
+        Some(stretches)
+    }
+
     /// Blocks to take at once for `blocks` that `want` begins with.
     fn window(&self, want: &Want, blocks: u32) -> u32 {
         let end = want.logical + u64::from(blocks);

@@ -11,5 +11,6 @@ pub use checked::CheckedDisk;
 pub use device::{Backing, Disk};
 pub use faulty::{FaultyDisk, Survivors};
 pub use file::FileDisk;
+pub(crate) use file::disk_of;
 pub use memory::MemDisk;
 pub use unwritten::UnwrittenDisk;

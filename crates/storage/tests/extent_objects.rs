@@ -14,8 +14,8 @@ use allocator::{Length, Options, Owner, Want};
 use base::{ByteRange, Fid, Rng, SeededRng, Tick};
 use storage::extents::{Commit, ExtentDisk, ExtentObjects, ExtentTables, Geometry, StoreId, Taken};
 use storage::{
-    Batch, Disk, FaultyDisk, Flaw, Kv, KvOptions, MemDisk, ObjectId, ObjectMemory, ObjectStat,
-    ObjectStore, Result, StorageError, Survivors, TableId,
+    Backing, Batch, Disk, FaultyDisk, Flaw, Kv, KvOptions, MemDisk, ObjectId, ObjectMemory,
+    ObjectStat, ObjectStore, Result, SpaceStat, StorageError, Survivors, TableId,
 };
 
 const BLOCK: u64 = 4096;
@@ -231,7 +231,53 @@ fn number(kv: &Kv, key: &[u8]) -> u64 {
     found.map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
 }
 
-fn run(disks: &Disks, seed: u64, cut: u64) -> (Run, FaultyDisk, FaultyDisk) {
+/// A disk in a full file system, which always wants space back. What is given back is garbage at once.
+#[derive(Debug)]
+struct Shrinking(FaultyDisk);
+
+impl Disk for Shrinking {
+    fn len(&self) -> Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.0.read(offset, buffer)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.0.write(offset, data)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.0.close()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.0.write(offset, &vec![0xee; len as usize])
+    }
+
+    fn backing(&self) -> Result<Option<Backing>> {
+        let space = SpaceStat {
+            total: 1 << 40,
+            ..SpaceStat::default()
+        };
+        let taken = self.len()?;
+        Ok(Some(Backing { taken, space }))
+    }
+}
+
+/// The disk of the objects, as a test wants it.
+type Below = fn(FaultyDisk) -> Arc<dyn Disk>;
+
+fn run(disks: &Disks, (seed, cut): (u64, u64), below: Below) -> (Run, FaultyDisk, FaultyDisk) {
     let extents = FaultyDisk::new(disks.extents.clone());
     let records = FaultyDisk::new(disks.records.clone());
     let memory = ObjectMemory::new(1 << 40);
@@ -241,7 +287,7 @@ fn run(disks: &Disks, seed: u64, cut: u64) -> (Run, FaultyDisk, FaultyDisk) {
         beside: 0,
     };
     extents.cut_after(cut);
-    let Ok(store) = open_on(Arc::new(extents.clone()), records.clone()) else {
+    let Ok(store) = open_on(below(extents.clone()), records.clone()) else {
         return (run, extents, records);
     };
     let mut rng = SeededRng::new(seed);
@@ -307,6 +353,15 @@ fn check_cut(disks: &Disks, run: &Run, what: &str) {
 
 #[test]
 fn after_a_power_cut_at_any_change_objects_are_as_a_sync_left_them() {
+    cut_at_every_change(|disk| Arc::new(disk));
+}
+
+#[test]
+fn space_that_is_given_back_is_no_longer_needed_after_a_power_cut_either() {
+    cut_at_every_change(|disk| Arc::new(Shrinking(disk)));
+}
+
+fn cut_at_every_change(below: Below) {
     let mut cuts = 0;
     for seed in 0..10 {
         for cut in (seed % 2..).step_by(2) {
@@ -318,7 +373,7 @@ fn after_a_power_cut_at_any_change_objects_are_as_a_sync_left_them() {
                 Survivors::Random { seed: cut },
             ] {
                 let disks = formatted(400, 20);
-                let (run, extents, records) = run(&disks, seed, cut);
+                let (run, extents, records) = run(&disks, (seed, cut), below);
                 is_over &= extents.changes() <= cut;
                 extents.power_cut(survivors).unwrap();
                 records.power_cut(survivors).unwrap();

@@ -31,8 +31,8 @@ pub struct Format {
     /// The directory whose file system to join, and whose keys to use.
     #[arg(long, value_name = "DIR")]
     join: Option<PathBuf>,
-    /// What holds the bytes of objects: files, or extents of one file, which is as long as there is space or
-    /// of a size (extents:64G).
+    /// What holds the bytes of objects: files, or extents of one file. That has the space of its file system,
+    /// or a size (extents:64G).
     #[arg(long, hide = true, default_value = "files", value_parser = parse_store)]
     store: ObjectBytes,
     /// The block device that holds the bytes of objects, as extents. The directory keeps the records.

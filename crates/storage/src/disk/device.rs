@@ -4,14 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::space::SpaceStat;
 
-/// The space below a disk, in bytes.
+/// The space below a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backing {
-    /// What the disk has of it.
+    /// What the disk has of it, in bytes.
     pub taken: u64,
-    /// What it can still get.
-    pub available: u64,
+    /// The space of the file system that the disk is in.
+    pub space: SpaceStat,
 }
 
 /// One file, block device or piece of memory, addressed in bytes. Any thread may call it.
@@ -35,6 +36,11 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Takes the space of `len` bytes from `offset` on, which the disk has: writes to them do not fail for
     /// want of it later.
     fn reserve(&self, _offset: u64, _len: u64) -> Result<()> {
+        Ok(())
+    }
+    /// Gives back the space of `len` bytes from `offset` on, where that was taken. What they hold then is not
+    /// known.
+    fn discard(&self, _offset: u64, _len: u64) -> Result<()> {
         Ok(())
     }
     /// The space below, where that is taken as the disk is written.
@@ -74,6 +80,10 @@ impl<D: Disk + ?Sized> Disk for Arc<D> {
 
     fn reserve(&self, offset: u64, len: u64) -> Result<()> {
         (**self).reserve(offset, len)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        (**self).discard(offset, len)
     }
 
     fn backing(&self) -> Result<Option<Backing>> {

@@ -2,17 +2,18 @@
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use base::ByteRange;
+use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use super::device::{Backing, Disk};
 use crate::error::{Result, StorageError};
-use crate::fence::Fence;
+use crate::fence::{Fence, kernel};
 use crate::objects::page_cache;
 use crate::space::SpaceStat;
 use crate::target::lock::{ExclusiveLock, lock_exclusive};
@@ -85,6 +86,10 @@ impl FileDisk {
     }
 }
 
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 impl fmt::Debug for FileDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.path.display(), f)
@@ -133,10 +138,26 @@ impl Disk for FileDisk {
             // It has its space.
             return Ok(());
         }
-        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let (offset, len) = (signed(offset), signed(len));
-        fallocate(&self.file, FallocateFlags::empty(), offset, len)
-            .map_err(|errno| self.error("take space for it")(errno.into()))
+        fallocate(
+            &self.file,
+            FallocateFlags::empty(),
+            signed(offset),
+            signed(len),
+        )
+        .map_err(|errno| self.error("take space for it")(errno.into()))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.may_write()?;
+        if self.is_device()? {
+            return Ok(());
+        }
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        match fallocate(&self.file, flags, signed(offset), signed(len)) {
+            // A file system that has no holes keeps what it gave.
+            Ok(()) | Err(Errno::EOPNOTSUPP) => Ok(()),
+            Err(errno) => Err(self.error("give back space of it")(errno.into())),
+        }
     }
 
     fn backing(&self) -> Result<Option<Backing>> {
@@ -148,7 +169,10 @@ impl Disk for FileDisk {
         let found = found.map_err(|errno| self.error("stat its file system")(errno.into()))?;
         Ok(Some(Backing {
             taken: metadata.blocks() * 512,
-            available: SpaceStat::of(&found).available,
+            space: SpaceStat {
+                disk: disk_of(&self.file).unwrap_or(0),
+                ..SpaceStat::of(&found)
+            },
         }))
     }
 
@@ -167,4 +191,12 @@ impl Disk for FileDisk {
         drop(lock);
         Ok(())
     }
+}
+
+/// The number that the running kernel gives to the disk of `file`, which is any other under another kernel.
+pub(crate) fn disk_of(file: &File) -> io::Result<u64> {
+    let (kernel, device) = (kernel()?, file.metadata()?.dev());
+    // The first bytes are random.
+    let kernel = u128::from_le_bytes(kernel) as u64;
+    Ok((kernel ^ device).max(1))
 }

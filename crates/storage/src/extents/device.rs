@@ -1,7 +1,7 @@
 //! A store of extents on a [`Disk`]: writes what the state says, syncs, and hands out blocks. Rows are its
 //! caller's, who drains them to tables.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use allocator::{
     Allocator, Block, Cursors, Extent, GROUP_WORDS, Group, Io, Options, Refused, Reuse, Want,
@@ -30,6 +30,8 @@ pub struct ExtentDisk<D> {
     allocator: Allocator,
     reuse: Reuse,
     gathered: Gathered,
+    /// Groups in which blocks became free since somebody asked.
+    freed: BTreeSet<Group>,
     /// Groups whose bitmaps are in memory, the one that was read first first.
     loaded: VecDeque<Group>,
     loaded_max: usize,
@@ -87,6 +89,7 @@ impl<D: Disk> ExtentDisk<D> {
             allocator,
             reuse: Reuse::default(),
             gathered: Gathered::default(),
+            freed: BTreeSet::new(),
             loaded_max,
             stopped: None,
         };
@@ -279,6 +282,30 @@ impl<D: Disk> ExtentDisk<D> {
         groups_of(&self.state).filter(was_used).collect()
     }
 
+    /// Groups in which blocks became free since this was last asked.
+    pub fn take_freed(&mut self) -> BTreeSet<Group> {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// Gives the space of free blocks of a group back to the disk, in whole aligned parts of `part` blocks. Says
+    /// which blocks have none now.
+    pub fn discard_free(&mut self, group: Group, part: u32) -> Result<Vec<Extent>> {
+        self.check_running()?;
+        if self.allocator.summary(group).free == 0 {
+            return Ok(Vec::new());
+        }
+        self.load(group)?;
+        let free = self.allocator.free_stretches(group, part);
+        let free = free.unwrap_or_default();
+        for stretch in &free {
+            let offset = self.state.geometry().data_offset(stretch.start);
+            let bytes = u64::from(stretch.blocks) * BLOCK_BYTES;
+            self.disk.discard(offset, bytes)?;
+        }
+        self.forget_some();
+        Ok(free)
+    }
+
     /// Blocks that no commit will name.
     pub fn give_back(&mut self, extent: Extent) -> Result<()> {
         let given = self.allocator.free(extent);
@@ -418,6 +445,8 @@ impl<D: Disk> ExtentDisk<D> {
     fn collect(&mut self) {
         while let Some(extents) = self.reuse.ready() {
             for extent in extents {
+                self.freed
+                    .extend(extent.by_groups().map(|part| part.start.group()));
                 if let Err(error) = self.allocator.free(extent) {
                     tracing::error!("{}: {extent} cannot be freed: {error}", self.name);
                 }

@@ -10,9 +10,11 @@ use super::geometry::{Geometry, StoreId};
 use super::log::BLOCK_BYTES;
 use crate::disk::{Disk, FileDisk};
 use crate::error::{Result, StorageError};
+use crate::space::SpaceStat;
 
-/// Of a file whose size is not given: this part of what its file system has left is for others.
-const LEFT_TO_OTHERS: u64 = 16;
+/// A file whose size is not given is so many times as long as its file system, which may grow; less where no
+/// file can be so long.
+const TIMES_AS_LONG: [u64; 3] = [4, 2, 1];
 /// The log has this part of the file, within these bounds.
 const LOG_PART: u64 = 64;
 const LOG_BLOCKS_MIN: u64 = 256;
@@ -21,16 +23,37 @@ const LOG_BLOCKS_MAX: u64 = 16_384;
 /// The data begin at a multiple of so many blocks: groups then lie alike on the stripes of an array.
 const ALIGNED_BLOCKS: u64 = 256;
 
-/// Makes an empty store in a new file at `path`. The space of what is not data is taken at once; that of a
-/// group when something is put there.
+/// Makes an empty store in a new file at `path`, of `bytes` or as its file system has space. The space of what
+/// is not data is taken at once; that of a group when something is put there.
 pub fn make(path: &Path, id: StoreId, bytes: Option<u64>) -> Result<()> {
     let disk = FileDisk::create(path)?;
-    let below = disk.backing()?.map_or(0, |below| below.available);
-    let bytes = bytes.unwrap_or(below - below / LEFT_TO_OTHERS);
-    let geometry = geometry_of(id, bytes)?;
+    let geometry = match bytes {
+        Some(bytes) => geometry_of(id, bytes, log_blocks_of(bytes))?,
+        None => growing_geometry(id, &disk)?,
+    };
     disk.set_len(geometry.blocks * BLOCK_BYTES)?;
     disk.reserve(0, geometry.data_offset(Block(0)))?;
     ExtentDisk::create(&disk, &geometry)
+}
+
+/// The parts of a store that grows as long as its file system has space.
+fn growing_geometry(id: StoreId, disk: &FileDisk) -> Result<Geometry> {
+    let below = disk
+        .backing()?
+        .map_or_else(SpaceStat::default, |below| below.space);
+    let log_blocks = log_blocks_of(below.available);
+    let mut tried = TIMES_AS_LONG.into_iter().peekable();
+    while let Some(times) = tried.next() {
+        let geometry = geometry_of(id, below.total.saturating_mul(times), log_blocks)?;
+        match disk.set_len(geometry.blocks * BLOCK_BYTES) {
+            Err(StorageError::FileTooBig { .. }) if tried.peek().is_some() => {}
+            done => return done.map(|()| geometry),
+        }
+    }
+    Err(StorageError::refused(
+        disk.path().display(),
+        "no file can be so long",
+    ))
 }
 
 /// Makes an empty store on the block device at `path`, which has `bytes` of it, or all. With `erases`, what
@@ -43,12 +66,16 @@ pub fn make_on(path: &Path, id: StoreId, bytes: Option<u64>, erases: bool) -> Re
         let reason = format!("it has {len} bytes, not {bytes}");
         return Err(StorageError::refused(path.display(), reason));
     }
-    ExtentDisk::create(&disk, &geometry_of(id, bytes)?)
+    ExtentDisk::create(&disk, &geometry_of(id, bytes, log_blocks_of(bytes))?)
 }
 
-/// The parts of a store of `bytes`.
-fn geometry_of(id: StoreId, bytes: u64) -> Result<Geometry> {
-    let mut log_blocks = (bytes / LOG_PART / BLOCK_BYTES).clamp(LOG_BLOCKS_MIN, LOG_BLOCKS_MAX);
+/// Blocks of the log where there is space for `bytes`.
+fn log_blocks_of(bytes: u64) -> u64 {
+    (bytes / LOG_PART / BLOCK_BYTES).clamp(LOG_BLOCKS_MIN, LOG_BLOCKS_MAX)
+}
+
+/// The parts of a store of `bytes` with a log of `log_blocks` or a little more.
+fn geometry_of(id: StoreId, bytes: u64, mut log_blocks: u64) -> Result<Geometry> {
     loop {
         let geometry = Geometry::new(id, bytes, log_blocks)?;
         let first = geometry.blocks - geometry.data_blocks;
@@ -77,7 +104,7 @@ mod tests {
             .into_iter()
             .chain((0..300).map(|n| (1 << 27) + n * 123_457))
         {
-            let geometry = geometry_of(StoreId([1; 16]), bytes).unwrap();
+            let geometry = geometry_of(StoreId([1; 16]), bytes, log_blocks_of(bytes)).unwrap();
             assert_eq!(geometry.data_offset(Block(0)) % (1 << 20), 0, "{bytes}");
         }
     }

@@ -146,8 +146,9 @@ impl Maps {
     /// All runs of blocks in use, ascending.
     pub fn runs(&self) -> Vec<Extent> {
         let mut runs: Vec<Extent> = Vec::new();
-        let blocks = 0..self.groups.len() as u64 * u64::from(GROUP_BLOCKS);
-        for block in blocks.map(Block).filter(|block| self.is_used(*block)) {
+        let groups = (0..self.groups.len() as u32).filter(|group| self.map(*group).is_some());
+        let blocks = groups.flat_map(|group| (0..GROUP_BLOCKS).map(move |n| Group(group).block(n)));
+        for block in blocks.filter(|block| self.is_used(*block)) {
             match runs.last_mut() {
                 Some(last) if last.end() == block => last.blocks += 1,
                 _ => runs.push(Extent::new(block, 1)),

@@ -10,6 +10,7 @@ mod reading;
 mod records;
 mod scattered;
 mod shaping;
+mod space;
 mod state;
 mod syncing;
 mod tuning;
@@ -18,7 +19,7 @@ mod writing;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError};
 
-use allocator::{Block, Options};
+use allocator::Options;
 use base::ByteRange;
 use base::limits::FILE_BYTES_MAX;
 use bytes::Bytes;
@@ -239,23 +240,7 @@ impl ObjectStore for ExtentObjects {
     }
 
     fn statfs(&self) -> Result<SpaceStat> {
-        let total = self.geometry.data_blocks * BLOCK_BYTES;
-        let free = self.state().room() * BLOCK_BYTES;
-        // What was taken for groups, and is free in them, needs nothing from below.
-        let used = self.geometry.data_offset(Block(0)) + total - free;
-        let below = self.disk.backing()?;
-        let available = below.map_or(free, |below| {
-            free.min(below.taken.saturating_sub(used) + below.available)
-        });
-        Ok(SpaceStat {
-            total,
-            free,
-            available,
-            objects_total: 0,
-            objects_free: 0,
-            object_bytes_max: FILE_BYTES_MAX,
-            disk: 0,
-        })
+        self.space()
     }
 
     fn list(&self, visit: &mut dyn FnMut(ObjectId)) -> Result<()> {

@@ -23,8 +23,9 @@ use super::size_limit;
 use super::store::{ObjectId, ObjectStat, ObjectStore};
 use super::stream::Stream;
 use crate::anchor::Anchor;
+use crate::disk::disk_of;
 use crate::error::{Result, StorageError, is_out_of_descriptors};
-use crate::fence::{Fence, kernel};
+use crate::fence::Fence;
 use crate::space::SpaceStat;
 
 /// Directories the objects are spread over.
@@ -222,14 +223,6 @@ impl ObjectFiles {
         }
         result
     }
-}
-
-/// The number that the running kernel gives to the disk of `dir`, which is any other under another kernel.
-fn disk_of(dir: &File) -> io::Result<u64> {
-    let (kernel, device) = (kernel()?, dir.metadata()?.dev());
-    // The first bytes are random.
-    let kernel = u128::from_le_bytes(kernel) as u64;
-    Ok((kernel ^ device).max(1))
 }
 
 fn shelf_of(id: ObjectId) -> usize {

@@ -2,6 +2,7 @@
 //! has little left.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use allocator::{Block, Extent, Group};
@@ -12,7 +13,7 @@ use crate::extents::device::ExtentDisk;
 use crate::extents::log::BLOCK_BYTES;
 
 /// Blocks of a step. No more than may be given out between two looks at the space below.
-const STEP_BLOCKS: u64 = 64;
+pub const STEP_BLOCKS: u32 = 64;
 /// The space of a whole group is taken where there is so much more below.
 const GROUPS_LEFT_MIN: u64 = 4;
 
@@ -22,20 +23,51 @@ pub struct Backed {
     groups: BTreeSet<u32>,
     /// Steps of other groups, by their numbers.
     steps: BTreeSet<u64>,
+    /// Groups that may have space which nothing needs.
+    loose: BTreeSet<Group>,
 }
 
 /// The parts of an extent that are in one step each.
 pub fn steps_of(place: Extent) -> impl Iterator<Item = Extent> {
     let mut rest = place;
     std::iter::from_fn(move || {
-        let to_end = STEP_BLOCKS - rest.start.0 % STEP_BLOCKS;
-        let (step, behind) = rest.split(to_end as u32);
+        let to_end = STEP_BLOCKS - rest.start.in_group() % STEP_BLOCKS;
+        let (step, behind) = rest.split(to_end);
         rest = behind;
         (step.blocks > 0).then_some(step)
     })
 }
 
 impl Backed {
+    /// Nothing was taken since the store was opened; these groups have space from before.
+    pub fn new(loose: impl IntoIterator<Item = Group>) -> Backed {
+        Backed {
+            loose: loose.into_iter().collect(),
+            ..Backed::default()
+        }
+    }
+
+    /// Blocks of these groups became free.
+    pub fn add_loose(&mut self, groups: BTreeSet<Group>) {
+        self.loose.extend(groups);
+    }
+
+    /// A group that may have space which nothing needs: the first one behind `last`, going round.
+    pub fn take_loose(&mut self, last: Group) -> Option<Group> {
+        let behind = self.loose.range((Bound::Excluded(last), Bound::Unbounded));
+        let group = behind.chain(self.loose.range(..=last)).next().copied()?;
+        self.loose.remove(&group);
+        Some(group)
+    }
+
+    /// The space of these blocks, which are whole steps, was given back.
+    pub fn forget(&mut self, place: Extent) {
+        self.groups.remove(&place.start.group().0);
+        for step in steps_of(place) {
+            self.steps.remove(&step_of(step.start));
+        }
+    }
+
     /// Takes the space of `place`. Says how many of its blocks, from the first one on, have theirs.
     pub fn take(&mut self, device: &ExtentDisk<Arc<dyn Disk>>, place: Extent) -> Result<u32> {
         let mut taken = 0;
@@ -53,26 +85,31 @@ impl Backed {
     }
 
     fn take_step(&mut self, device: &ExtentDisk<Arc<dyn Disk>>, block: Block) -> Result<()> {
-        let (group, step) = (block.group(), block.0 / STEP_BLOCKS);
+        let (group, step) = (block.group(), step_of(block));
         if self.groups.contains(&group.0) || self.steps.contains(&step) {
             return Ok(());
         }
         let all = blocks_of(device, group);
         let below = device.disk().backing()?;
         let takes_all = below.is_none_or(|below| {
-            below.available / GROUPS_LEFT_MIN >= u64::from(all.blocks) * BLOCK_BYTES
+            below.space.available / GROUPS_LEFT_MIN >= u64::from(all.blocks) * BLOCK_BYTES
         });
         if takes_all {
             reserve(device, all)?;
             self.groups.insert(group.0);
+            self.loose.insert(group);
             return Ok(());
         }
-        let last = all.end().0.min((step + 1) * STEP_BLOCKS);
-        let first = step * STEP_BLOCKS;
-        reserve(device, Extent::new(Block(first), (last - first) as u32))?;
+        let first = block.in_group() / STEP_BLOCKS * STEP_BLOCKS;
+        let blocks = STEP_BLOCKS.min(all.blocks - first);
+        reserve(device, Extent::new(group.block(first), blocks))?;
         self.steps.insert(step);
         Ok(())
     }
+}
+
+fn step_of(block: Block) -> u64 {
+    block.0 / u64::from(STEP_BLOCKS)
 }
 
 fn blocks_of(device: &ExtentDisk<Arc<dyn Disk>>, group: Group) -> Extent {

@@ -49,6 +49,7 @@ impl ExtentObjects {
         if self.work_seen.swap(work, Ordering::Relaxed) != work {
             return Ok(());
         }
+        self.shrink_in_idle_time(&is_idle)?;
         let mut moved = false;
         for _ in 0..SETS_AT_ONCE {
             let Some(objects) = self.scattered().take() else {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use allocator::{Block, Extent, Io, Length, Owner, Want};
 use base::Tick;
 
-use super::backing::{Backed, steps_of};
+use super::backing::{Backed, STEP_BLOCKS, steps_of};
 use crate::disk::Disk;
 use crate::error::{Result, StorageError};
 use crate::extents::changed::{Object, Part};
@@ -43,12 +43,13 @@ fn owner(id: ObjectId) -> Owner {
 
 impl State {
     pub fn new(device: ExtentDisk<Arc<dyn Disk>>) -> State {
+        let backed = Backed::new(device.groups_in_use());
         State {
             device,
             changed: BTreeMap::new(),
             freed_blocks: 0,
             reads: 0,
-            backed: Backed::default(),
+            backed,
         }
     }
 
@@ -130,6 +131,20 @@ impl State {
         Err(StorageError::NoSpace {
             at: "the disk below the extents".to_owned(),
         })
+    }
+
+    /// Gives space of one group back to the file system below. `false`: there is nothing to look at. The group
+    /// that grows comes last.
+    pub fn shrink(&mut self) -> Result<bool> {
+        self.backed.add_loose(self.device.take_freed());
+        let last = self.device.allocator().cursors().stream;
+        let Some(group) = self.backed.take_loose(last) else {
+            return Ok(false);
+        };
+        for place in self.device.discard_free(group, STEP_BLOCKS)? {
+            self.backed.forget(place);
+        }
+        Ok(true)
     }
 
     /// The object as it is here, which must have been looked up.

@@ -87,7 +87,7 @@ impl ExtentObjects {
                 self.state().device.end_checkpoint(checkpoint, written)?;
             }
             if had_room {
-                return Ok(());
+                return self.shrink_where_tight();
             }
         }
     }
