@@ -1,5 +1,5 @@
-//! A store of extents in a file that has the space of its file system: how long it is, what it takes, and that
-//! it gives back what was removed.
+//! A store of extents in a file that has the space of its file system. How long it is, what it takes, and
+//! that it gives back what was removed.
 
 #![allow(
     clippy::unwrap_used,

@@ -287,8 +287,8 @@ impl<D: Disk> ExtentDisk<D> {
         std::mem::take(&mut self.freed)
     }
 
-    /// Gives the space of free blocks of a group back to the disk, in whole aligned parts of `part` blocks. Says
-    /// which blocks have none now.
+    /// Gives the space of free blocks of a group back to the disk, in whole aligned parts of `part` blocks.
+    /// Says which blocks have none now.
     pub fn discard_free(&mut self, group: Group, part: u32) -> Result<Vec<Extent>> {
         self.check_running()?;
         if self.allocator.summary(group).free == 0 {

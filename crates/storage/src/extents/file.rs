@@ -12,8 +12,8 @@ use crate::disk::{Disk, FileDisk};
 use crate::error::{Result, StorageError};
 use crate::space::SpaceStat;
 
-/// A file whose size is not given is so many times as long as its file system, which may grow; less where no
-/// file can be so long.
+/// A file whose size is not given is so many times as long as its file system, which may grow. It is less
+/// where no file can be so long.
 const TIMES_AS_LONG: [u64; 3] = [4, 2, 1];
 /// The log has this part of the file, within these bounds.
 const LOG_PART: u64 = 64;
@@ -23,8 +23,8 @@ const LOG_BLOCKS_MAX: u64 = 16_384;
 /// The data begin at a multiple of so many blocks: groups then lie alike on the stripes of an array.
 const ALIGNED_BLOCKS: u64 = 256;
 
-/// Makes an empty store in a new file at `path`, of `bytes` or as its file system has space. The space of what
-/// is not data is taken at once; that of a group when something is put there.
+/// Makes an empty store in a new file at `path`, of `bytes` or as its file system has space. The space of
+/// what is not data is taken at once; that of a group when something is put there.
 pub fn make(path: &Path, id: StoreId, bytes: Option<u64>) -> Result<()> {
     let disk = FileDisk::create(path)?;
     let geometry = match bytes {

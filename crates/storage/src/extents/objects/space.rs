@@ -1,5 +1,5 @@
-//! The space of a store of extents, and of the file system below, which gets back what objects no longer need:
-//! in idle time, and where it has little left.
+//! The space of a store of extents, and of the file system below. That gets back what objects no longer need,
+//! in idle time and where it has little left.
 
 use allocator::Block;
 use base::limits::FILE_BYTES_MAX;

@@ -133,8 +133,8 @@ impl State {
         })
     }
 
-    /// Gives space of one group back to the file system below. `false`: there is nothing to look at. The group
-    /// that grows comes last.
+    /// Gives space of one group back to the file system below. `false`: there is nothing to look at. The
+    /// group that grows comes last.
     pub fn shrink(&mut self) -> Result<bool> {
         self.backed.add_loose(self.device.take_freed());
         let last = self.device.allocator().cursors().stream;
