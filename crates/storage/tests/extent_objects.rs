@@ -7,7 +7,8 @@
 )]
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 use allocator::{Length, Options, Owner, Want};
@@ -714,4 +715,80 @@ fn a_sync_is_one_flush_of_the_objects_disk_and_none_of_the_records() {
         (2, 1)
     );
     assert_eq!(seen(&store.objects, 0).unwrap().1, [7; 4096]);
+}
+
+/// Looks at the objects whenever it is synced.
+#[derive(Default)]
+struct Watched {
+    disk: MemDisk,
+    look: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl std::fmt::Debug for Watched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("watched disk")
+    }
+}
+
+impl Disk for Watched {
+    fn len(&self) -> Result<u64> {
+        self.disk.len()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.disk.read(offset, buffer)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.disk.write(offset, data)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.look.get().inspect(|look| look());
+        self.disk.sync()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.disk.set_len(len)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.disk.close()
+    }
+}
+
+/// What is committed takes more than the log has room for, so it is committed in parts. Objects are what they
+/// were written between them, too.
+#[test]
+fn objects_are_read_while_their_commit_waits_for_room_in_the_log() {
+    const FILES: u64 = 12_000;
+    let disks = formatted(16_000, 64);
+    let disk = Arc::new(Watched {
+        disk: disks.extents.clone(),
+        ..Watched::default()
+    });
+    let store = Arc::new(open_on(disk.clone(), disks.records.clone()).unwrap());
+    for file in 0..FILES {
+        let data = [file as u8 | 1; 4096];
+        store.objects.write(id(file), 0, &data).unwrap();
+    }
+    let (looks, wrong) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let look = {
+        let (store, looks, wrong) = (Arc::downgrade(&store), looks.clone(), wrong.clone());
+        move || {
+            let Some(store) = store.upgrade() else { return };
+            looks.fetch_add(1, Ordering::Relaxed);
+            let is_right = |file: &u64| {
+                let mut bytes = [0; 4096];
+                store.objects.read(id(*file), 0, &mut bytes).is_ok()
+                    && bytes == [*file as u8 | 1; 4096]
+            };
+            let lost = (0..FILES).filter(|file| !is_right(file)).count() as u64;
+            wrong.fetch_add(lost, Ordering::Relaxed);
+        }
+    };
+    let _ = disk.look.set(Box::new(look));
+    store.objects.sync_all().unwrap();
+    assert!(looks.load(Ordering::Relaxed) > 4, "all had room in the log");
+    assert_eq!(wrong.load(Ordering::Relaxed), 0);
 }

@@ -69,7 +69,8 @@ impl ExtentObjects {
             let synced = self.disk.sync();
             self.state().device.end_sync(ticket, synced)?;
             let life = self.state().device.life();
-            // The records have what these commits will hold, though the log does not yet.
+            // The records have what these will hold, though the log does not yet. What others hold is known only
+            // here until they are put.
             let of_records = left.iter().filter(|next| !next.is_put_later).count();
             let place = LogPlace {
                 life,
@@ -78,7 +79,9 @@ impl ExtentObjects {
             let batch = self
                 .records
                 .put(appended.rows, self.geometry.id, (ticket, place))?;
-            self.state().changed.retain(|_, object| !object.forget());
+            if !left.iter().any(|next| next.is_put_later) {
+                self.state().changed.retain(|_, object| !object.forget());
+            }
             let is_due = !had_room || self.state().device.wants_checkpoint();
             if is_due {
                 self.records.wait_durable(batch)?;
