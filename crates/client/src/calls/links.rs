@@ -428,15 +428,20 @@ fn moved(state: &mut State, node: &Node, mark: Mark) {
     state.cache.inode(node.fid).seen_in(mark.dir);
 }
 
-/// A file has one name less, by what was asked at `asked`.
+/// A file has one name less, by what was asked at `asked`. Its other names may be in other directories: this
+/// one's lease covers it no more.
 fn lost_name(state: &mut State, node: &Node, asked: Mark) {
     let nowhere = Mark {
         dir: Fid::NONE,
         ..asked
     };
     state.take_node(node, nowhere);
+    let inode = state.cache.inode(node.fid);
+    if inode.dir() == asked.dir {
+        inode.seen_in(Fid::NONE);
+    }
     if node.attr.nlink == 0 {
-        state.cache.inode(node.fid).attrs.lease_lost();
+        inode.attrs.lease_lost();
         state.drop_if_idle(node.fid);
     }
 }
@@ -486,6 +491,23 @@ mod tests {
         state.refer(FILE);
         take(&mut state, &alone(), asked);
         state.cache.file(FILE).locks.is_exclusive()
+    }
+
+    /// The MDT says of what it answers later that the file's own directory covers it.
+    #[test]
+    fn a_file_that_lost_a_name_is_not_taken_for_one_of_that_directory() {
+        let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
+        let asked = state.cache.mark(DIR);
+        state.refer(FILE);
+        let mut node = alone();
+        node.cover = Cover::None;
+        moved(&mut state, &node, asked);
+        assert_eq!(state.cache.inode(FILE).dir(), DIR);
+        let elsewhere = state.cache.mark(Fid(8));
+        lost_name(&mut state, &node, elsewhere);
+        assert_eq!(state.cache.inode(FILE).dir(), DIR);
+        lost_name(&mut state, &node, asked);
+        assert_eq!(state.cache.inode(FILE).dir(), Fid::NONE);
     }
 
     #[test]

@@ -69,8 +69,8 @@ impl ExtentObjects {
             let synced = self.disk.sync();
             self.state().device.end_sync(ticket, synced)?;
             let life = self.state().device.life();
-            // The records have what these will hold, though the log does not yet. What others hold is known only
-            // here until they are put.
+            // The records have what these will hold, though the log does not yet. What others hold is known
+            // only here until they are put.
             let of_records = left.iter().filter(|next| !next.is_put_later).count();
             let place = LogPlace {
                 life,
