@@ -253,6 +253,13 @@ impl Births {
         })
     }
 
+    /// A file that nobody has heard of may get the name: neither the file nor another one has been moved away
+    /// from it, or to where it is, by what is reported after files.
+    pub fn may_get_name(&self, fid: Fid, (dir, name): (Fid, &Name)) -> bool {
+        let is_left = self.edits.moved_from(dir, name).next().is_some();
+        !is_left && self.edits.move_of(fid).is_none()
+    }
+
     /// The directory is `file`, or below it, and nobody has heard of `file`.
     pub fn is_inside(&self, dir: Fid, file: Fid) -> bool {
         let above = |at: &Fid| self.get(*at).map(|birth| birth.dir);

@@ -23,6 +23,9 @@ impl Client {
         if !state.births.may_link(fid, dir) || state.cache.known(fid)?.is_directory() {
             return None;
         }
+        if !state.births.may_get_name(fid, (dir, name)) {
+            return None;
+        }
         may_change(&state, dir)?;
         if state.cache.directory_of(dir)?.get(name).is_some() {
             return Some(Err(FsError::Exists));

@@ -99,10 +99,8 @@ impl Client {
 /// One request can report all names that the files will have.
 fn may_move(state: &State, (source, target): (At<'_>, At<'_>), moved: Moved) -> bool {
     let births = &state.births;
-    births.may_link(moved.there, target.0)
-        && moved
-            .back
-            .is_none_or(|back| births.may_link(back, source.0))
+    let may = |fid: Fid, at: At<'_>| births.may_link(fid, at.0) && births.may_get_name(fid, at);
+    may(moved.there, target) && moved.back.is_none_or(|back| may(back, source))
 }
 
 /// The file at `target`, if nobody has heard of it either, and `there` may take its place.
