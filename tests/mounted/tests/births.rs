@@ -456,30 +456,6 @@ fn extended_attributes_of_new_files_cost_nothing_until_they_are_reported() {
     is_at_rest(&mut cluster);
 }
 
-/// A new file takes the place of one that the MDT knows, and then gets the name that it had once more.
-#[test]
-fn a_name_that_a_new_file_has_left_is_given_to_it_again() {
-    let mut cluster = cluster();
-    let dir = new_tree(&cluster);
-    let there = cluster.root(1).join("tree");
-    let (known, new) = (dir.join("known"), dir.join("new"));
-    fs::write(&known, "old").unwrap();
-    assert_eq!(fs::read(there.join("known")).unwrap(), b"old");
-    // Takes the directory's write lease again.
-    fs::write(dir.join("second"), "").unwrap();
-    std::os::unix::fs::symlink("nowhere", &new).unwrap();
-    fs::rename(&new, &known).unwrap();
-    fs::hard_link(&known, &new).unwrap();
-    for dir in [&there, &dir] {
-        for name in ["known", "new"] {
-            let path = dir.join(name);
-            assert_eq!(fs::read_link(&path).unwrap(), Path::new("nowhere"));
-            assert_eq!(fs::symlink_metadata(&path).unwrap().nlink(), 2);
-        }
-    }
-    is_at_rest(&mut cluster);
-}
-
 /// The kernel ends the use of a file late where it was read from the mount, and not from the kernel's pages.
 #[test]
 fn a_file_that_was_just_read_is_replaced_or_removed_without_a_request() {

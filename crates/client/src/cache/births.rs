@@ -253,8 +253,8 @@ impl Births {
         })
     }
 
-    /// A file that nobody has heard of may get the name: neither the file nor another one has been moved away
-    /// from it, or to where it is, by what is reported after files.
+    /// A file that nobody has heard of may get the name. No move that is reported after files has left that
+    /// name, or brought the file to where it is.
     pub fn may_get_name(&self, fid: Fid, (dir, name): (Fid, &Name)) -> bool {
         let is_left = self.edits.moved_from(dir, name).next().is_some();
         !is_left && self.edits.move_of(fid).is_none()

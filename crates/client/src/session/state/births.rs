@@ -102,7 +102,12 @@ impl State {
         let gone = NameChange::Removed(name.clone());
         self.cache.name_changed(dir, gone, true);
         self.names_changed(dir, 0, now);
-        self.cache.inode(fid).attrs.linked_here(-1, now);
+        let home = self.births.get(fid).map(|birth| birth.dir);
+        let inode = self.cache.inode(fid);
+        inode.attrs.linked_here(-1, now);
+        if let Some(home) = home.filter(|_| inode.dir() == dir) {
+            inode.seen_in(home);
+        }
     }
 
     /// A directory has lost a name that the MDT does not know. Its own times are to be reported all the same.
