@@ -11,7 +11,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use mounted::Cluster;
+use mounted::{Cluster, own_descriptors};
 use rustix::fs::{CWD, RenameFlags, XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
@@ -20,6 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Two mounts; the first makes files by itself, and tells of them when it must.
 fn cluster() -> Cluster {
+    own_descriptors();
     let cluster = Cluster::with_mounts(2);
     cluster.set_param(0, "wbc", 1);
     cluster.set_param(0, "writeback_age_ms", 600_000);

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mounted::{Cluster, SmallDisk};
+use mounted::{Cluster, SmallDisk, own_descriptors};
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statvfs::statvfs;
 
@@ -71,6 +71,7 @@ fn write_program(path: &Path) {
 
 #[test]
 fn what_another_mount_has_just_written_runs_and_what_has_just_run_is_written() {
+    own_descriptors();
     let cluster = Cluster::with_mounts(2);
     let [one, two] = [0, 1].map(|number| cluster.root(number).to_owned());
     for number in 0..PROGRAMS {
@@ -92,6 +93,7 @@ fn is_busy<T: std::fmt::Debug>(result: io::Result<T>) {
 
 #[test]
 fn what_is_written_does_not_run_elsewhere_and_what_runs_is_not_written() {
+    own_descriptors();
     let cluster = Cluster::with_mounts(2);
     let [one, two] = [0, 1].map(|number| cluster.root(number).join("program"));
     fs::copy("/bin/cat", &one).unwrap();
@@ -116,6 +118,7 @@ fn opens_and_closes(cluster: &Cluster, mount: usize) -> u64 {
 
 #[test]
 fn a_program_that_ran_before_runs_without_a_request_until_it_is_written() {
+    own_descriptors();
     let cluster = Cluster::with_mounts(2);
     let [one, two] = [0, 1].map(|number| cluster.root(number).join("program"));
     write_program(&one);
@@ -145,6 +148,7 @@ fn a_program_that_ran_before_runs_without_a_request_until_it_is_written() {
 /// What ran there, or was written, is on record of a process that is gone: others wait for the next one.
 #[test]
 fn what_ran_on_a_mount_whose_process_is_killed_may_be_written_at_once() {
+    own_descriptors();
     let cluster = Cluster::with_mounts_of(2, &["--supervisor"]);
     let [one, two] = [0, 1].map(|number| cluster.root(number).to_owned());
     for number in 0..4 {
@@ -161,6 +165,7 @@ fn what_ran_on_a_mount_whose_process_is_killed_may_be_written_at_once() {
 
 #[test]
 fn without_an_open_cache_each_execution_is_reported() {
+    own_descriptors();
     let cluster = Cluster::with_mounts(2);
     cluster.set_param(1, "opencache", 0);
     let [one, two] = [0, 1].map(|number| cluster.root(number).join("program"));
@@ -175,6 +180,7 @@ fn without_an_open_cache_each_execution_is_reported() {
 
 #[test]
 fn what_runs_is_not_written_after_a_restart_of_the_mdt_either() {
+    own_descriptors();
     let mut cluster = Cluster::with_mounts(2);
     let [one, two] = [0, 1].map(|number| cluster.root(number).join("program"));
     fs::copy("/bin/sleep", &one).unwrap();

@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mounted::{Cluster, Mapping};
+use mounted::{Cluster, Mapping, own_descriptors};
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 
 fn open(path: &Path) -> File {
@@ -353,6 +353,7 @@ fn once_allowed<T>(mut call: impl FnMut() -> std::io::Result<T>) -> T {
 
 #[test]
 fn what_is_executed_on_one_mount_cannot_be_written_on_another() {
+    own_descriptors();
     let cluster = Cluster::with_mounts(2);
     cluster.timed("ETXTBSY", || {
         let (a, b) = (cluster.root(0), cluster.root(1));
