@@ -255,6 +255,36 @@ fn a_directory_shows_when_it_lost_names_that_nobody_had_heard_of() {
 }
 
 #[test]
+fn a_time_that_a_program_has_set_outlasts_names_that_changed_before_it_and_are_reported_later() {
+    let cluster = cluster();
+    let dir = new_tree(&cluster);
+    let changes = [
+        "touch a",
+        "mkdir a",
+        "touch a; ln a b; rm a",
+        "touch a; mv a SUB",
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let (here, sub) = (
+            dir.join(format!("d{number}")),
+            dir.join(format!("sub{number}")),
+        );
+        for dir in [&here, &sub] {
+            fs::create_dir(dir).unwrap();
+        }
+        run(&here, &change.replace("SUB", sub.to_str().unwrap()));
+        for dir in [here, sub] {
+            run(&dir, LONG_AGO);
+            let seen = fs::metadata(&dir).unwrap();
+            let there = cluster.root(1).join("tree").join(dir.file_name().unwrap());
+            let there = cluster.timed("the other mount looks", || fs::metadata(&there).unwrap());
+            assert!(seen.mtime() < 1_000_000_000, "{change}: {}", seen.mtime());
+            assert_eq!(there.mtime(), seen.mtime(), "{change} in {dir:?}");
+        }
+    }
+}
+
+#[test]
 fn files_are_made_in_a_directory_that_was_there_without_a_request() {
     let cluster = cluster();
     let dir = existing(&cluster);

@@ -93,7 +93,9 @@ impl Message {
     /// Puts these into one set of the directories.
     fn put(&mut self, state: &State, dirs: &BTreeSet<Fid>, parts: Vec<Part>) {
         let found = self.open.get(dirs).copied();
-        let has_room = |set: &Set| set.changes.len() + parts.len() <= UPDATE_CHANGES_MAX;
+        // The times of its directories may come on top.
+        let more = parts.len() + dirs.len();
+        let has_room = |set: &Set| set.changes.len() + more <= UPDATE_CHANGES_MAX;
         let place = found.filter(|place| has_room(&self.sets[*place]));
         let place = place.unwrap_or_else(|| {
             self.sets.push(Set {
@@ -143,6 +145,7 @@ pub(super) fn sets_of(state: &mut State, sending: Sending) -> (Vec<Set>, Vec<Fid
     for set in &mut message.sets {
         let dated = set.dirs.iter().map(|dir| (dir.dir, dir.changed));
         set.dates.extend(dated);
+        put_set_times(state, set);
     }
     put_attributes(state, &mut message, attributes);
     (message.sets, lost)
@@ -334,19 +337,43 @@ pub(super) fn add_dates(state: &State, wishes: &[Wish], sets: &mut Vec<Set>) {
             continue;
         }
         let leased = leased(state, dir);
-        let attr = AttrUpdate {
-            mtime: Some((leased.changed, leased.changed)),
-            ctime: leased.changed,
-            ..AttrUpdate::default()
-        };
+        let changed = leased.changed;
+        let mtime = time_set_after(state, &leased).unwrap_or(changed);
         sets.push(Set {
             dirs: vec![leased],
-            changes: vec![Change::SetAttr { fid: dir, attr }],
+            changes: vec![dated(dir, (mtime, changed))],
             files: vec![dir],
             edits: Vec::new(),
-            dates: vec![(dir, leased.changed)],
+            dates: vec![(dir, changed)],
         });
     }
+}
+
+/// A directory whose names change gets the time of that. One that a program has set since is to stay.
+fn put_set_times(state: &State, set: &mut Set) {
+    for leased in &set.dirs {
+        if let Some(mtime) = time_set_after(state, leased) {
+            set.changes.push(dated(leased.dir, (mtime, leased.changed)));
+            set.files.push(leased.dir);
+        }
+    }
+}
+
+/// The mtime that a program has set after names of the directory changed last.
+fn time_set_after(state: &State, leased: &LeasedDir) -> Option<Timestamp> {
+    let attr = state.cache.attr_of(leased.dir)?;
+    let is_set = attr.mtime != attr.mtime_set && attr.mtime_set >= leased.changed;
+    is_set.then_some(attr.mtime)
+}
+
+/// The directory's mtime, and when that was set.
+fn dated(fid: Fid, mtime: (Timestamp, Timestamp)) -> Change {
+    let attr = AttrUpdate {
+        mtime: Some(mtime),
+        ctime: mtime.1,
+        ..AttrUpdate::default()
+    };
+    Change::SetAttr { fid, attr }
 }
 
 /// What makes the file as it is now. A name that leads to another file, as far as the MDT knows, is replaced.
