@@ -131,6 +131,13 @@ impl CachedAttr {
         }
     }
 
+    /// The mtime is that one, and was set then.
+    pub fn has_mtime_of(&mut self, known: &Attr) {
+        if let Some(attr) = &mut self.attr {
+            (attr.mtime, attr.mtime_set) = (known.mtime, known.mtime_set);
+        }
+    }
+
     /// The names of the file changed here at `now`; it has so many more.
     pub fn linked_here(&mut self, more: i32, now: Timestamp) {
         if let Some(attr) = &mut self.attr {

@@ -118,6 +118,11 @@ impl State {
     /// Attributes of the file were changed under the EX lock.
     pub fn journal_change(&mut self, fid: Fid, now: Tick) {
         self.policies.writeback.is_changed(fid, now);
+        self.record_change(fid);
+    }
+
+    /// What is to be reported of the file is something else by now.
+    pub fn record_change(&mut self, fid: Fid) {
         let file = self.cache.file(fid);
         if let Some(under) = file.locks.exclusive() {
             let under = (under, self.servers.mdt_epoch());

@@ -138,7 +138,20 @@ impl State {
     /// Names of the directory changed at that time, in the process before.
     pub fn restore_date(&mut self, dir: Fid, at: Timestamp) {
         self.births.date(dir, at);
-        self.cache.inode(dir).attrs.names_changed_here(0, at);
+        let changed = |state: &mut State| {
+            state.cache.inode(dir).attrs.names_changed_here(0, at);
+        };
+        self.keeping_time((dir, at), changed);
+    }
+
+    /// Names of the directory changed at that time. One that a program has set since stays.
+    fn keeping_time(&mut self, (dir, at): (Fid, Timestamp), restore: impl FnOnce(&mut State)) {
+        let known = self.cache.attr_of(dir);
+        let known = known.filter(|attr| attr.mtime_set >= at).cloned();
+        restore(self);
+        if let Some(known) = known {
+            self.cache.inode(dir).attrs.has_mtime_of(&known);
+        }
     }
 
     /// The same, written down for the next process. False: there is no room, and the MDT is to be asked.
@@ -185,7 +198,10 @@ impl State {
             cookie,
             target,
         };
-        self.bear(Birth::new(dir, name, Tick(0)), new);
+        let named = (dir, new.attr.btime);
+        self.keeping_time(named, |state| {
+            state.bear(Birth::new(dir, name, Tick(0)), new);
+        });
     }
 
     /// The file is there from now on. `birth` says where.
@@ -290,3 +306,7 @@ fn body_of(birth: &Birth, new: &NewFile) -> BirthBody {
         origin: 0,
     }
 }
+
+#[cfg(test)]
+#[path = "births_tests.rs"]
+mod tests;

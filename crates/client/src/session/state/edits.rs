@@ -15,8 +15,13 @@ use crate::cache::local_changes::NameChange;
 impl State {
     /// Names of the directory change here; it has so many more subdirectories.
     pub fn names_changed(&mut self, dir: Fid, subdirectories: i32, now: Timestamp) {
-        let attrs = &mut self.cache.inode(dir).attrs;
-        attrs.names_changed_here(subdirectories, now);
+        let inode = self.cache.inode(dir);
+        inode.attrs.names_changed_here(subdirectories, now);
+        let is_time_set = |file: &&mut FileState| file.change.attrs().mtime.is_some();
+        if let Some(file) = inode.file_known().filter(is_time_set) {
+            file.change.drop_mtime();
+            self.record_change(dir);
+        }
         self.births.edits_mut().drop_mtime(dir);
     }
 
