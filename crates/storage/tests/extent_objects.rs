@@ -438,6 +438,36 @@ fn a_write_that_waits_for_freed_blocks_keeps_the_bytes_before_it() {
     check(&store, "afterwards");
 }
 
+/// Blocks that a write takes before it finds no more are no object's, and show in none that grows later.
+#[test]
+fn a_write_for_which_there_is_too_little_room_leaves_nothing() {
+    let disks = formatted(64, 64);
+    let store = open(&disks);
+    let objects = &store.objects;
+    objects.write(id(0), 0, &[1; 40 * 4096]).unwrap();
+    objects.write(id(2), 0, &[2; 4096]).unwrap();
+    objects.sync_all().unwrap();
+    for (object, offset) in [(1, 0), (2, 4096)] {
+        let refused = objects.write(id(object), offset, &[3; 30 * 4096]);
+        let error = refused.unwrap_err();
+        assert!(matches!(error, StorageError::NoSpace { .. }), "{error}");
+        objects.sync_all().unwrap();
+        check(&store, "after a refusal");
+    }
+    assert_eq!(objects.stat(id(1)).unwrap(), None);
+    assert_eq!(objects.statfs().unwrap().available, 23 * BLOCK);
+    objects.truncate(id(2), 20 * BLOCK).unwrap();
+    let (stat, bytes) = seen(objects, 2).unwrap();
+    assert_eq!(stat.blocks_512, 8);
+    assert!(bytes[4096..].iter().all(|byte| *byte == 0));
+    // There is room after a commit, before which some of the blocks were taken.
+    assert!(objects.remove(id(0)).unwrap());
+    objects.write(id(1), 0, &[4; 50 * 4096]).unwrap();
+    objects.sync_all().unwrap();
+    check(&store, "after a write that waited");
+    assert_eq!(objects.statfs().unwrap().available, 13 * BLOCK);
+}
+
 #[test]
 fn reserved_space_is_used_when_nothing_else_is_left() {
     let disks = formatted(64, 64);

@@ -115,14 +115,18 @@ impl Object {
         self.size = None;
     }
 
-    /// Changes a segment that is known.
-    pub fn change(&mut self, number: u64, change: impl FnOnce(&mut Part)) {
-        let part = self.parts.entry(number).or_default();
+    /// Changes a segment, if it is known.
+    #[must_use]
+    pub fn change(&mut self, number: u64, change: impl FnOnce(&mut Part)) -> bool {
+        let Some(part) = self.parts.get_mut(&number) else {
+            return false;
+        };
         let before = u64::from(part.segment.blocks());
         change(part);
         part.is_changed = true;
         self.is_changed = true;
         self.blocks = self.blocks - before + u64::from(part.segment.blocks());
+        true
     }
 
     /// Forgets what the tables have by now. True: all of it.

@@ -101,9 +101,9 @@ impl ExtentObjects {
     /// Sees to it that `state` has the object and its segment `number`, to be changed.
     pub(super) fn know(&self, state: &mut State, id: ObjectId, number: u64) -> Result<()> {
         self.know_object(state, id)?;
-        if state.object(id).part(number).is_none() {
+        if state.object(id)?.part(number).is_none() {
             let segment = self.segment(state, id, number)?;
-            state.object(id).know(number, segment);
+            state.object(id)?.know(number, segment);
         }
         Ok(())
     }

@@ -16,14 +16,14 @@ impl ExtentObjects {
     /// Cuts or grows an object, which is made where there is none.
     pub(super) fn set_size(&self, state: &mut State, id: ObjectId, size: u64) -> Result<()> {
         self.know_object(state, id)?;
-        let before = state.object(id).size.unwrap_or(0);
+        let before = state.object(id)?.size.unwrap_or(0);
         if size > before {
             self.clear_tail(state, id)?;
         }
         // Space that was reserved beyond the end goes with any new one.
         self.free_from(state, id, size.div_ceil(BLOCK_BYTES))?;
         state.release(id);
-        state.object(id).set_size(size);
+        state.object(id)?.set_size(size);
         Ok(())
     }
 
@@ -35,7 +35,7 @@ impl ExtentObjects {
             for number in &numbers {
                 self.know(state, id, *number)?;
                 let start = if *number == first { from } else { 0 };
-                state.free(id, *number, start..SEGMENT_BLOCKS);
+                state.free(id, *number, start..SEGMENT_BLOCKS)?;
             }
             if numbers.len() < NUMBERS_MAX {
                 return Ok(());
@@ -79,7 +79,7 @@ impl ExtentObjects {
                     return Ok(());
                 }
                 self.know(state, id, *number)?;
-                state.free(id, *number, inside(first)..inside(end));
+                state.free(id, *number, inside(first)..inside(end))?;
             }
             if numbers.len() < NUMBERS_MAX {
                 return Ok(());
@@ -97,31 +97,37 @@ impl ExtentObjects {
         keep_size: bool,
     ) -> Result<()> {
         self.know_object(state, id)?;
-        let size = state.object(id).size.unwrap_or(0);
+        let size = state.object(id)?.size.unwrap_or(0);
         let grows = !keep_size && !range.is_empty() && range.end > size;
         let blocks = match range.is_empty() {
             true => 0..0,
             false => blocks_of(range.start, range.end),
         };
-        let wanted = (blocks.end - blocks.start).saturating_sub(state.object(id).blocks);
+        let wanted = (blocks.end - blocks.start).saturating_sub(state.object(id)?.blocks);
         if wanted > state.room() {
             return Err(StorageError::NoSpace { at: self.at(id) });
         }
         if grows {
             self.clear_tail(state, id)?;
         }
+        let mut filled = Vec::new();
         for (number, part) in by_segments(blocks.clone()) {
             self.know(state, id, number)?;
-            let holes = state
-                .object(id)
-                .part(number)
-                .map(|known| known.holes(&part));
+            let known = state.object(id)?.part(number);
+            let holes = known.map(|known| known.holes(&part));
             for hole in holes.unwrap_or_default() {
-                self.fill_hole(state, (id, number), hole, blocks.end)?;
+                filled.push((number, hole.clone()));
+                if let Err(error) = self.fill_hole(state, (id, number), hole, blocks.end) {
+                    // An object that is not made has none of it.
+                    for (number, hole) in filled {
+                        state.free(id, number, hole)?;
+                    }
+                    return Err(error);
+                }
             }
         }
         let size = if grows { range.end } else { size };
-        state.object(id).set_size(size);
+        state.object(id)?.set_size(size);
         Ok(())
     }
 
@@ -147,7 +153,7 @@ impl ExtentObjects {
                 content: Content::Unwritten,
                 named: Named::Not,
             };
-            state.put(id, number, piece);
+            state.put(id, number, piece)?;
             at += place.blocks;
         }
         Ok(())
@@ -158,12 +164,12 @@ impl ExtentObjects {
         let mut state = self.state();
         state.device.check_running()?;
         self.know_object(&mut state, id)?;
-        if state.object(id).size.is_none() {
+        if state.object(id)?.size.is_none() {
             return Ok(false);
         }
         self.free_from(&mut state, id, 0)?;
         state.release(id);
-        state.object(id).remove();
+        state.object(id)?.remove();
         Ok(true)
     }
 }

@@ -147,24 +147,37 @@ impl State {
         Ok(true)
     }
 
-    /// The object as it is here, which must have been looked up.
-    pub fn object(&mut self, id: ObjectId) -> &mut Object {
-        self.changed.entry(id).or_default()
+    /// The object as it is here, which must have been looked up: one that was made up here would take the
+    /// place of its rows.
+    pub fn object(&mut self, id: ObjectId) -> Result<&mut Object> {
+        let known = self.changed.get_mut(&id);
+        known.ok_or_else(|| StorageError::refused(format!("object {id}"), "it was not looked up"))
     }
 
     /// Changes the blocks of a segment that is known here.
-    pub fn change(&mut self, id: ObjectId, number: u64, change: impl FnOnce(&mut Part)) {
-        self.object(id).change(number, change);
+    pub fn change(
+        &mut self,
+        id: ObjectId,
+        number: u64,
+        change: impl FnOnce(&mut Part),
+    ) -> Result<()> {
+        match self.object(id)?.change(number, change) {
+            true => Ok(()),
+            false => Err(StorageError::refused(
+                format!("segment {number} of object {id}"),
+                "it was not looked up",
+            )),
+        }
     }
 
     /// Frees blocks `range` of a segment that is known here.
-    pub fn free(&mut self, id: ObjectId, number: u64, range: std::ops::Range<u32>) {
-        let has_any = self.object(id).part(number);
+    pub fn free(&mut self, id: ObjectId, number: u64, range: std::ops::Range<u32>) -> Result<()> {
+        let has_any = self.object(id)?.part(number);
         if has_any.is_none_or(|segment| segment.parts(&range).is_empty()) {
-            return;
+            return Ok(());
         }
         let (mut unnamed, mut freed_blocks) = (Vec::new(), 0);
-        self.object(id).change(number, |part| {
+        self.change(id, number, |part| {
             for piece in part.segment.take(&range) {
                 if piece.named == Named::Not {
                     unnamed.push(piece.place);
@@ -173,16 +186,17 @@ impl State {
                     part.freed.push(piece.place);
                 }
             }
-        });
+        })?;
         self.freed_blocks += freed_blocks;
         if !unnamed.is_empty() {
             self.device.drop_unnamed(unnamed);
         }
+        Ok(())
     }
 
     /// Puts a piece where nothing is.
-    pub fn put(&mut self, id: ObjectId, number: u64, piece: Piece) {
-        self.change(id, number, |part| part.segment.put(piece));
+    pub fn put(&mut self, id: ObjectId, number: u64, piece: Piece) -> Result<()> {
+        self.change(id, number, |part| part.segment.put(piece))
     }
 
     /// What is reserved for the object to grow is free again.
@@ -199,5 +213,35 @@ impl State {
         };
         let piece = object.part(number)?.at(before)?;
         Some(piece.place_of(before).after(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::MemDisk;
+    use crate::extents::device::Opened;
+    use crate::extents::geometry::{Geometry, StoreId};
+
+    #[test]
+    fn an_object_that_was_not_looked_up_is_not_made_up() {
+        let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
+        let geometry = Geometry::new(StoreId([1; 16]), 1 << 20, 16).unwrap();
+        ExtentDisk::create(&disk, &geometry).unwrap();
+        let opened = ExtentDisk::open(disk, "OST0", allocator::Options::default());
+        let Opened { store, .. } = opened.unwrap();
+        let mut state = State::new(store);
+        let id = ObjectId::new(base::Fid::new(0x400, 1), 0);
+        let error = state.object(id).unwrap_err();
+        assert!(
+            error.to_string().contains("it was not looked up"),
+            "{error}"
+        );
+        assert!(state.change(id, 0, |_| ()).is_err());
+        assert!(state.changed.is_empty());
+        state.changed.insert(id, Object::default());
+        assert!(state.object(id).is_ok());
+        let error = state.change(id, 3, |_| ()).unwrap_err();
+        assert!(error.to_string().contains("segment 3 of object"), "{error}");
     }
 }

@@ -32,14 +32,14 @@ impl ExtentObjects {
         if data.is_empty() {
             return self.with_room(|state| {
                 self.know_object(state, id)?;
-                let size = state.object(id).size.unwrap_or(0);
-                state.object(id).set_size(size);
+                let size = state.object(id)?.size.unwrap_or(0);
+                state.object(id)?.set_size(size);
                 Ok(())
             });
         }
         self.with_room(|state| {
             self.know_object(state, id)?;
-            let size = state.object(id).size.unwrap_or(0);
+            let size = state.object(id)?.size.unwrap_or(0);
             // A write to the last block puts zeros there itself.
             match offset > size && offset / BLOCK_BYTES > size / BLOCK_BYTES {
                 true => self.clear_tail(state, id),
@@ -54,28 +54,45 @@ impl ExtentObjects {
             self.with_room(|state| {
                 // A commit since the last look may have forgotten it.
                 self.know_object(state, id)?;
-                let length = self.length(state, id, (offset, end));
-                self.write_part(state, id, start, part, length)
+                let length = self.length(state, id, (offset, end))?;
+                let written = self.write_part(state, id, start, part, length);
+                written.or_else(|error| {
+                    self.take_back(state, id, (start, stop))?;
+                    Err(error)
+                })
             })?;
         }
         Ok(())
     }
 
+    /// Frees what a write of `start` to `stop` has put behind the object's end, before a commit names it: no
+    /// object would have it.
+    fn take_back(&self, state: &mut State, id: ObjectId, (start, stop): (u64, u64)) -> Result<()> {
+        let size = state.object(id)?.size.unwrap_or(0);
+        for (number, range) in by_segments(blocks_of(
+            start.max(size.next_multiple_of(BLOCK_BYTES)),
+            stop,
+        )) {
+            state.free(id, number, range)?;
+        }
+        Ok(())
+    }
+
     /// How long an object will be of which `offset` to `end` is written.
-    fn length(&self, state: &mut State, id: ObjectId, (offset, end): (u64, u64)) -> Length {
-        let object = state.object(id);
+    fn length(&self, state: &mut State, id: ObjectId, (offset, end): (u64, u64)) -> Result<Length> {
+        let object = state.object(id)?;
         let size = object.size.unwrap_or(0);
         let is_new = offset == 0 && object.blocks == 0;
-        match is_new {
+        Ok(match is_new {
             // All of a small file comes at once.
             true => Length::Known(end.div_ceil(BLOCK_BYTES)),
             false => Length::Open(size.max(end).div_ceil(BLOCK_BYTES)),
-        }
+        })
     }
 
     /// Bytes beyond the end within the last block must read as zero once the object goes on behind it.
     pub(super) fn clear_tail(&self, state: &mut State, id: ObjectId) -> Result<()> {
-        let size = state.object(id).size.unwrap_or(0);
+        let size = state.object(id)?.size.unwrap_or(0);
         let (block, used) = (size / BLOCK_BYTES, (size % BLOCK_BYTES) as usize);
         if used == 0 {
             return Ok(());
@@ -113,7 +130,7 @@ impl ExtentObjects {
                 length,
             },
         )?;
-        let object = state.object(id);
+        let object = state.object(id)?;
         let size = object.size.unwrap_or(0).max(stop);
         object.set_size(size);
         Ok(())
@@ -216,7 +233,7 @@ impl ExtentObjects {
         let mut at = run.blocks.start;
         while at < run.blocks.end {
             let bytes = &run.bytes[(at - run.blocks.start) as usize * BLOCK..];
-            at += match self.writable(state, run, at) {
+            at += match self.writable(state, run, at)? {
                 Some(piece) => self.write_there(state, run, piece, bytes)?,
                 None => self.write_anew(state, run, at, bytes)?,
             };
@@ -225,10 +242,11 @@ impl ExtentObjects {
     }
 
     /// The piece from block `at` on, if it may be written in place.
-    fn writable(&self, state: &mut State, run: &Run<'_>, at: u32) -> Option<Piece> {
-        let segment = state.object(run.id).part(run.number)?;
-        let piece = segment.at(at).filter(|piece| piece.is_writable())?;
-        Some(piece.part(&(at..run.blocks.end)))
+    fn writable(&self, state: &mut State, run: &Run<'_>, at: u32) -> Result<Option<Piece>> {
+        let segment = state.object(run.id)?.part(run.number);
+        let piece = segment.and_then(|segment| segment.at(at));
+        let piece = piece.filter(|piece| piece.is_writable());
+        Ok(piece.map(|piece| piece.part(&(at..run.blocks.end))))
     }
 
     fn write_there(
@@ -249,18 +267,16 @@ impl ExtentObjects {
         state.change(run.id, run.number, |part| {
             part.segment.take(&range);
             part.segment.put(piece);
-        });
+        })?;
         Ok(blocks)
     }
 
     fn write_anew(&self, state: &mut State, run: &Run<'_>, at: u32, bytes: &[u8]) -> Result<u32> {
         let mut end = at + 1;
-        let has = |state: &mut State, block| {
-            let segment = state.object(run.id).part(run.number)?;
-            segment.at(block).map(Piece::is_writable)
-        };
-        let replaces = has(state, at).is_some();
-        while end < run.blocks.end && has(state, end) == replaces.then_some(false) {
+        let segment = state.object(run.id)?.part(run.number);
+        let has = |block| segment?.at(block).map(Piece::is_writable);
+        let replaces = has(at).is_some();
+        while end < run.blocks.end && has(end) == replaces.then_some(false) {
             end += 1;
         }
         let logical = run.number * u64::from(SEGMENT_BLOCKS) + u64::from(at);
@@ -277,14 +293,14 @@ impl ExtentObjects {
         let place = state.place(wanted, end - at)?;
         let bytes = &bytes[..place.blocks as usize * BLOCK];
         state.device.write(place.start, bytes)?;
-        state.free(run.id, run.number, at..at + place.blocks);
+        state.free(run.id, run.number, at..at + place.blocks)?;
         let piece = Piece {
             first: at,
             place,
             content: content_of(bytes),
             named: Named::Not,
         };
-        state.put(run.id, run.number, piece);
+        state.put(run.id, run.number, piece)?;
         Ok(place.blocks)
     }
 }
