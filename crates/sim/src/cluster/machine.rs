@@ -13,20 +13,17 @@ use rpc::{
     Peer, PeerConfig, Policy, ServedTarget, Server, ServerConfig, Service,
 };
 use storage::{
-    FaultyDisk, KeyRange, Kv, KvOptions, MemDisk, ObjectId, ObjectMemory, ObjectStore, Pace,
-    SealedObjects, StorageError, Survivors, TableId,
+    FaultyDisk, KeyRange, Kv, KvOptions, MemDisk, ObjectId, ObjectStore, Pace, StorageError,
+    Survivors, TableId,
 };
 
 use super::nodes::{MDT, NodeClock, OSTS, TIMEOUT};
-use super::objects::{Powered, WrongBit};
+use super::objects::{Kept, Reached};
 use super::rot::{Rot, Rotten};
 use super::syncs::Syncs;
 use crate::network::Network;
 use crate::programs::READ_BYTES;
 use crate::scheduler::Node;
-
-/// Room for objects.
-const BYTES_MAX: u64 = 1 << 30;
 
 /// The OSTs, and which node serves each.
 pub(super) fn osts() -> impl Iterator<Item = (TargetName, Node)> {
@@ -56,8 +53,7 @@ pub struct Machine {
     pub clock: Arc<NodeClock>,
     disk: MemDisk,
     rot: Rot,
-    memory: ObjectMemory,
-    wrong: WrongBit,
+    objects: Kept,
     syncs: Syncs,
     /// How often it was started.
     pub boots: u64,
@@ -66,7 +62,7 @@ pub struct Machine {
 
 struct Boot {
     disk: FaultyDisk,
-    objects: Powered,
+    objects: Reached,
     server: Server,
     target: Served,
 }
@@ -112,14 +108,18 @@ impl Machine {
     ) -> Result<Machine, String> {
         let disk = MemDisk::new();
         Kv::create(disk.clone()).map_err(|error| words(&error))?;
+        // Every run tries both kinds.
+        let objects = match name.kind == TargetKind::Ost && name.index.0 % 2 == 1 {
+            true => Kept::on_extents().map_err(|error| words(&error))?,
+            false => Kept::in_memory(),
+        };
         let machine = Machine {
             name,
             node,
             clock,
             disk,
             rot: Rot::default(),
-            memory: ObjectMemory::new(BYTES_MAX),
-            wrong: WrongBit::default(),
+            objects,
             syncs: Syncs::default(),
             boots: 0,
             boot: None,
@@ -197,7 +197,7 @@ impl Machine {
     pub(super) fn start(&mut self, network: &Arc<Network>) -> Result<(), String> {
         self.boots += 1;
         let disk = FaultyDisk::new(self.disk.clone());
-        let objects = self.objects();
+        let objects = self.objects.reach(&self.syncs);
         let options = KvOptions::new(self.name.to_string());
         let rotten = Rotten {
             name: format!("disk of {}", self.name),
@@ -208,7 +208,7 @@ impl Machine {
         let kv = Kv::open(rotten, &self.tables(), options).map_err(|error| words(&error))?;
         let (target, last_committed) = match self.name.kind {
             TargetKind::Mdt => self.start_mdt(Arc::new(kv), network)?,
-            _ => self.start_ost(Arc::new(kv), objects.clone())?,
+            _ => self.start_ost(Arc::new(kv), &objects)?,
         };
         let service: Arc<dyn Service> = match &target {
             Served::Mdt(server) => server.service(),
@@ -279,7 +279,7 @@ impl Machine {
     fn start_ost(
         &self,
         kv: Arc<Kv>,
-        objects: Powered,
+        objects: &Reached,
     ) -> Result<(Served, Arc<LastCommitted>), String> {
         let boot = oss::Boot {
             epoch: BootEpoch(self.boots),
@@ -291,8 +291,8 @@ impl Machine {
             callback_deadline: TIMEOUT,
             ..dlm::Limits::default()
         };
-        let sealed = SealedObjects::new(Arc::new(objects), kv.clone(), oss::records::SEALS);
-        let store = Arc::new(sealed);
+        let store = objects.open(kv.clone(), &self.syncs);
+        let store = store.map_err(|error| words(&error))?;
         let oss = oss::Oss::open(store.clone(), kv.clone(), limits, boot, Pace::usual());
         let oss = oss.map_err(|error| words(&error))?;
         let committed = LastCommitted::new(oss.committed());
@@ -317,7 +317,7 @@ impl Machine {
             _ => Survivors::Random { seed },
         };
         let cut = boot.disk.power_cut(survivors);
-        boot.objects.power_cut();
+        let cut = boot.objects.power_cut(survivors).and(cut);
         cut.map_err(|error| words(&error))?;
         Ok(Some(Dead {
             _target: boot.target,
@@ -352,23 +352,26 @@ impl Machine {
     /// The bit is as it was again.
     pub fn cure(&mut self) {
         self.rot.cure();
-        self.wrong.cure();
+        if let Kept::Memory(_, wrong) = &self.objects {
+            wrong.cure();
+        }
     }
 
-    /// One bit of the bytes of one of `files` is flipped from now on, if it has any of them; says of
-    /// which file. Zeros are left alone: where nothing was written there is nothing on a disk.
+    /// One bit of one of `files` is flipped from now on, if it has bytes of them in memory; says of which.
+    /// Zeros are left alone: where nothing was written there is nothing on a disk.
     pub fn flip_byte(
         &mut self,
         files: &[Fid],
         numbers: &mut SeededRng,
     ) -> Result<Option<Fid>, String> {
-        let mut bytes = Vec::new();
-        for id in self
-            .stored()?
-            .into_iter()
-            .filter(|id| files.contains(&id.fid))
-        {
-            let read = self.memory.read_shared(id, 0, READ_BYTES as usize);
+        let Kept::Memory(memory, wrong) = &self.objects else {
+            return Ok(None);
+        };
+        let (mut bytes, mut stored) = (Vec::new(), Vec::new());
+        let listed = memory.list(&mut |id| stored.push(id));
+        listed.map_err(|error| words(&error))?;
+        for id in stored.into_iter().filter(|id| files.contains(&id.fid)) {
+            let read = memory.read_shared(id, 0, READ_BYTES as usize);
             let written = read.map_err(|error| words(&error))?;
             let written = (0..).zip(written).filter(|(_, byte)| *byte != 0);
             bytes.extend(written.map(|(at, _)| (id, at)));
@@ -377,29 +380,29 @@ impl Machine {
             return Ok(None);
         }
         let (id, at) = bytes[numbers.below(bytes.len() as u64) as usize];
-        self.wrong.begin(id, at, numbers);
+        wrong.begin(id, at, numbers);
         Ok(Some(id.fid))
     }
 
-    /// All objects that it has.
+    /// All objects that it has, while its server runs.
     pub fn stored(&self) -> Result<Vec<ObjectId>, String> {
-        let mut found = Vec::new();
-        let listed = self.memory.list(&mut |id| found.push(id));
-        listed.map_err(|error| words(&error))?;
-        Ok(found)
+        let stored = self.boot.as_ref().map(|boot| boot.objects.stored());
+        let stored = stored.transpose().map_err(|error| words(&error))?;
+        Ok(stored.unwrap_or_default())
     }
 
     /// Whether a check of the target at rest names the object of which a bit is flipped, if there is
     /// still one, and nothing else.
     pub fn names_wrong_byte(&self) -> Result<(), String> {
-        let kv = self.at_rest()?;
-        let report = oss::fsck::check(&self.objects(), &kv, &mut |_| oss::fsck::Whose::Known);
-        let report = report.map_err(|error| error.to_string())?;
+        let report = self.check(&mut |_| oss::fsck::Whose::Known)?;
         let rotten = report.findings.iter().filter_map(|finding| match finding {
             Finding::Rotten { object, .. } => Some(object.fid),
             _ => None,
         });
-        let wrong = self.wrong.object().map(|object| object.fid);
+        let wrong = match &self.objects {
+            Kept::Memory(_, wrong) => wrong.object().map(|object| object.fid),
+            Kept::Extents(_) => None,
+        };
         let (found, wrong): (Vec<Fid>, Vec<Fid>) = (rotten.collect(), wrong.into_iter().collect());
         match found == wrong {
             true => Ok(()),
@@ -409,9 +412,16 @@ impl Machine {
         }
     }
 
-    fn objects(&self) -> Powered {
-        let (wrong, syncs) = (self.wrong.clone(), self.syncs.clone());
-        Powered::new(self.memory.clone(), wrong, syncs)
+    /// What a check of an OST at rest finds.
+    fn check(
+        &self,
+        whose: &mut dyn FnMut(layout::ObjectId) -> oss::fsck::Whose,
+    ) -> Result<oss::fsck::Report, String> {
+        let kv = Arc::new(self.at_rest()?);
+        let store = self.objects.at_rest(kv.clone());
+        let store = store.map_err(|error| words(&error))?;
+        let report = oss::fsck::check(&*store, &kv, whose);
+        report.map_err(|error| error.to_string())
     }
 }
 
@@ -449,11 +459,7 @@ impl Machine {
             Ok(mds::fsck::objects::Claim::Nobodys) => oss::fsck::Whose::Nobodys,
             _ => oss::fsck::Whose::Known,
         };
-        let report = self.at_rest().and_then(|kv| {
-            let report = oss::fsck::check(&self.memory, &kv, &mut whose);
-            report.map_err(|error| error.to_string())
-        });
-        match report {
+        match self.check(&mut whose) {
             Ok(report) => {
                 let findings = report.findings.iter();
                 // Nothing is under way any more: what takes space for nobody does so for ever.

@@ -3,12 +3,118 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use base::{ByteRange, Rng, SeededRng};
-use storage::{ObjectId, ObjectMemory, ObjectStat, ObjectStore, Result, SpaceStat, StorageError};
+use oss::records::{EXTENTS, SEALS};
+use storage::extents::{ExtentDisk, ExtentObjects, Geometry, Options, StoreId};
+use storage::{
+    FaultyDisk, Kv, MemDisk, ObjectId, ObjectMemory, ObjectStat, ObjectStore, Result,
+    SealedObjects, SpaceStat, StorageError, Survivors,
+};
 
+use super::rot::{Rot, Rotten};
 use super::syncs::Syncs;
+
+/// Room for objects in memory.
+const BYTES_MAX: u64 = 1 << 30;
+/// The disk of a store of extents, and the blocks of its log. A small log is often full.
+const DISK_BYTES: u64 = 64 << 20;
+const LOG_BLOCKS: u64 = 256;
+
+/// What holds the bytes of a machine's objects. They outlive its boots.
+#[derive(Debug, Clone)]
+pub(super) enum Kept {
+    Memory(ObjectMemory, WrongBit),
+    Extents(MemDisk),
+}
+
+/// One boot's way to them.
+pub(super) enum Reached {
+    Memory(Powered),
+    Extents(FaultyDisk, OnceLock<Arc<dyn ObjectStore>>),
+}
+
+impl Kept {
+    pub fn in_memory() -> Kept {
+        Kept::Memory(ObjectMemory::new(BYTES_MAX), WrongBit::default())
+    }
+
+    pub fn on_extents() -> Result<Kept> {
+        let disk = MemDisk::new();
+        let geometry = Geometry::new(StoreId([7; 16]), DISK_BYTES, LOG_BLOCKS)?;
+        ExtentDisk::create(&disk, &geometry)?;
+        Ok(Kept::Extents(disk))
+    }
+
+    /// The way of a boot that begins.
+    pub fn reach(&self, syncs: &Syncs) -> Reached {
+        match self {
+            Kept::Memory(memory, wrong) => {
+                let powered = Powered::new(memory.clone(), wrong.clone(), syncs.clone());
+                Reached::Memory(powered)
+            }
+            Kept::Extents(disk) => Reached::Extents(FaultyDisk::new(disk.clone()), OnceLock::new()),
+        }
+    }
+
+    /// To look at while nothing serves them, with the target's records.
+    pub fn at_rest(&self, kv: Arc<Kv>) -> Result<Arc<dyn ObjectStore>> {
+        Ok(match self {
+            Kept::Memory(memory, wrong) => {
+                let (memory, wrong) = (memory.clone(), wrong.clone());
+                Arc::new(Powered::new(memory, wrong, Syncs::default()))
+            }
+            Kept::Extents(disk) => {
+                let disk = Arc::new(disk.clone());
+                Arc::new(ExtentObjects::open(disk, kv, EXTENTS, Options::default())?)
+            }
+        })
+    }
+}
+
+impl Reached {
+    /// As a target serves them.
+    pub fn open(&self, kv: Arc<Kv>, syncs: &Syncs) -> Result<Arc<dyn ObjectStore>> {
+        Ok(match self {
+            Reached::Memory(powered) => {
+                Arc::new(SealedObjects::new(Arc::new(powered.clone()), kv, SEALS))
+            }
+            Reached::Extents(disk, open) => {
+                let disk = Arc::new(Rotten {
+                    name: "extents".to_owned(),
+                    disk: disk.clone(),
+                    rot: Rot::default(),
+                    syncs: syncs.clone(),
+                });
+                let store = ExtentObjects::open(disk, kv, EXTENTS, Options::default())?;
+                open.get_or_init(|| Arc::new(store)).clone()
+            }
+        })
+    }
+
+    /// All objects that there are while it serves them.
+    pub fn stored(&self) -> Result<Vec<ObjectId>> {
+        let mut found = Vec::new();
+        match self {
+            Reached::Memory(powered) => powered.list(&mut |id| found.push(id))?,
+            Reached::Extents(_, open) => {
+                let list = |store: &Arc<dyn ObjectStore>| store.list(&mut |id| found.push(id));
+                open.get().map_or(Ok(()), list)?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// What was not synced is gone but for the survivors, and this boot reaches nothing any more.
+    pub fn power_cut(&self, survivors: Survivors) -> Result<()> {
+        match self {
+            Reached::Memory(powered) => powered.power_cut(),
+            Reached::Extents(disk, _) => disk.power_cut(survivors)?,
+        }
+        Ok(())
+    }
+}
 
 /// A bit of an object that is wrong in what is read, until somebody writes that byte, or it is cured.
 /// Clones share it.
