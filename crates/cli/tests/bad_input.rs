@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
 use support::ports::free_address;
+use support::stored::store_of;
 use support::{Ran, Staying, glint, needs_root, shell};
 
 fn place() -> tempfile::TempDir {
@@ -39,9 +40,9 @@ fn serve(dir: &Path, dirs: &[&str]) -> Ran {
     glint(dir, &words)
 }
 
-/// What is in a target's directory, but for the fence, in which each start writes.
+/// The files of targets, but for fences, in which each start writes. There are no bytes of objects.
 fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let listed = shell(dir, "find D -type f ! -name fence | sort")
+    let listed = shell(dir, "find D -type f ! -name fence ! -name extents | sort")
         .worked()
         .to_owned();
     let paths = listed.lines().map(|line| dir.join(line));
@@ -266,14 +267,18 @@ fn a_file_that_is_missing() {
             &["OST0 in ", "/ost0/db", "is missing; put it back"],
         ),
         (
-            "D/ost0/objects",
-            &["OST0 in ", "/ost0/objects", "is missing; put it back"],
+            "D/ost0/STORE",
+            &["OST0 in ", "/ost0/STORE", "is missing; put it back"],
         ),
     ] {
         let dir = place();
-        let gone = dir.path().join(file);
+        let store = store_of(&dir.path().join("D"));
+        let named = parts.iter().map(|part| part.replace("ost0/STORE", store));
+        let named: Vec<String> = named.collect();
+        let parts: Vec<&str> = named.iter().map(String::as_str).collect();
+        let gone = dir.path().join(file.replace("ost0/STORE", store));
         fs::rename(&gone, dir.path().join("kept")).unwrap();
-        one_line(&serve(dir.path(), &["D"]), parts);
+        one_line(&serve(dir.path(), &["D"]), &parts);
         assert!(!gone.exists(), "{file} is not made anew");
         fs::rename(dir.path().join("kept"), &gone).unwrap();
         let address = free_address();

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use support::stored::stored_objects;
 use support::{
     NOBODY, OPEN_DEVICE, Staying, directory_of_nobody, eventually, finish, glint, needs_root, shell,
 };
@@ -94,29 +95,19 @@ fn space_of_deleted_files_comes_back() {
         return;
     }
     let dir = place();
-    let (mnt, objects) = (dir.path().join("mnt"), dir.path().join("D/ost0/objects"));
+    let (mnt, store) = (dir.path().join("mnt"), dir.path().join("D"));
     let _up = Staying::start(dir.path(), &UP);
     for number in 0..40 {
         fs::write(mnt.join(format!("file{number}")), vec![7; 10_000]).unwrap();
     }
     glint(dir.path(), &["fs", "sync", "mnt"]).worked();
-    assert_eq!(files_below(&objects), 40);
+    assert_eq!(stored_objects(&store, 10_000), 40);
     for number in 0..40 {
         fs::remove_file(mnt.join(format!("file{number}"))).unwrap();
     }
     eventually("objects of removed files are gone", || {
-        files_below(&objects) == 0
+        stored_objects(&store, 10_000) == 0
     });
-}
-
-fn files_below(dir: &Path) -> usize {
-    let entries = fs::read_dir(dir).unwrap().flatten();
-    entries
-        .map(|entry| match entry.file_type().unwrap().is_dir() {
-            true => files_below(&entry.path()),
-            false => 1,
-        })
-        .sum()
 }
 
 #[test]

@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 
 #[path = "../../../../tests/mounted/src/ports.rs"]
 pub mod ports;
+pub mod stored;
 
 /// How long anything here may take.
 const PATIENCE: Duration = Duration::from_secs(60);

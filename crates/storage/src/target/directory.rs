@@ -673,7 +673,26 @@ impl Target {
     /// The same with about `files` of them kept open.
     pub fn objects_keeping(&self, files: usize) -> std::result::Result<ObjectFiles, StorageError> {
         let dir = self.path.join(OBJECTS);
-        ObjectFiles::open_fenced(dir, Some(self.fence.clone()), files).map_err(or_missing)
+        let opened = ObjectFiles::open_fenced(dir, Some(self.fence.clone()), files);
+        opened.map_err(|error| self.or_neither(or_missing(error)))
+    }
+
+    /// Which of the two stores is missing is not known where neither is there.
+    fn or_neither(&self, error: StorageError) -> StorageError {
+        match error {
+            StorageError::Io {
+                at,
+                action,
+                kind: kind @ ErrorKind::NotFound,
+                reason,
+            } => StorageError::Io {
+                at: format!("{at} or {}", self.path.join(EXTENTS).display()),
+                action,
+                kind,
+                reason,
+            },
+            other => other,
+        }
     }
 }
 
