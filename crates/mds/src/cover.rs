@@ -94,9 +94,11 @@ impl Coverer<'_> {
                 *cover = grant.map(|grant| to_wire(&grant));
             }
             (
-                Request::SetXattr { .. } | Request::RemoveXattr { .. } | Request::Close { .. },
+                Request::SetXattr { dir, .. }
+                | Request::RemoveXattr { dir, .. }
+                | Request::Close { dir, .. },
                 Reply::Node(node),
-            ) => self.node_in(self.home.unwrap_or(Fid::NONE), node),
+            ) => self.node_in(*dir, node),
             (request, reply) => self.change(request, reply),
         }
     }

@@ -95,6 +95,7 @@ fn written(size: u64) -> SetAttr {
 fn set_xattr(fid: Fid, text: &str, value: &[u8]) -> Request {
     Request::SetXattr {
         fid,
+        dir: Fid::NONE,
         name: text.as_bytes().to_vec(),
         value: value.to_vec(),
         mode: XattrMode::Set,
@@ -321,6 +322,7 @@ fn attributes_change() {
                 1,
                 Request::RemoveXattr {
                     fid: d,
+                    dir: Fid::NONE,
                     name: b"user.b".to_vec(),
                 },
             ),

@@ -334,11 +334,16 @@ fn every_modification_is_done_once() {
         },
         Request::SetXattr {
             fid: f,
+            dir: Fid::NONE,
             name: text.clone(),
             value,
             mode: XattrMode::Create,
         },
-        Request::RemoveXattr { fid: f, name: text },
+        Request::RemoveXattr {
+            fid: f,
+            dir: Fid::NONE,
+            name: text,
+        },
         Request::Open {
             fid: f,
             dir,
@@ -359,6 +364,7 @@ fn every_modification_is_done_once() {
     let handle = world.open(a, f, READ).expect("opened");
     let close = Request::Close {
         fid: f,
+        dir: Fid::NONE,
         handle,
         change: SetAttr::default(),
         under,
@@ -470,6 +476,7 @@ fn a_frame_of_all_kinds(world: &mut World, a: base::ClientId) -> [Request; KINDS
     let (x, y, value) = (b"user.x".to_vec(), b"user.y".to_vec(), b"1".to_vec());
     let set = |name, mode| Request::SetXattr {
         fid: f,
+        dir: Fid::NONE,
         name,
         value: value.clone(),
         mode,
@@ -509,7 +516,11 @@ fn a_frame_of_all_kinds(world: &mut World, a: base::ClientId) -> [Request; KINDS
             under,
         },
         set(x, XattrMode::Create),
-        Request::RemoveXattr { fid: f, name: y },
+        Request::RemoveXattr {
+            fid: f,
+            dir: Fid::NONE,
+            name: y,
+        },
         remove("i", false),
         remove("gone", true),
     ]
@@ -567,6 +578,7 @@ fn a_resent_close_changes_nothing_after_what_was_changed_since() {
     };
     let close = Request::Close {
         fid: f,
+        dir: Fid::NONE,
         handle,
         change: mode(0o640),
         under: base::LockHandle(0),
@@ -799,6 +811,7 @@ fn a_restart_keeps_everything_of_every_kind() {
     let (text, value) = (b"user.x".to_vec(), b"v".to_vec());
     let set = Request::SetXattr {
         fid: dir,
+        dir: Fid::NONE,
         name: text,
         value,
         mode: XattrMode::Set,

@@ -199,12 +199,14 @@ fn entering(held: &mut Held) -> Vec<(Request, Option<FsError>)> {
     let mut fid = || held.world.fid(visitor);
     let set_xattr = |fid| Request::SetXattr {
         fid,
+        dir: Fid::NONE,
         name: b"user.x".to_vec(),
         value: vec![1],
         mode: XattrMode::Set,
     };
     let remove_xattr = |fid| Request::RemoveXattr {
         fid,
+        dir: Fid::NONE,
         name: b"user.x".to_vec(),
     };
     let nameless = |fid| {
@@ -693,6 +695,7 @@ fn a_child_that_anothers_operation_waits_for_counts_as_used() {
     held.world.client(third).manners = Manners::Silent;
     let asked = held.ask(Request::SetXattr {
         fid: file,
+        dir: Fid::NONE,
         name: b"user.x".to_vec(),
         value: vec![1],
         mode: XattrMode::Set,

@@ -25,6 +25,7 @@ fn make(world: &mut World, client: ClientId, name: &str, kind: FileKind) -> Resu
 fn set_xattr(world: &mut World, client: ClientId, fid: Fid) -> Result<(), FsError> {
     let request = Request::SetXattr {
         fid,
+        dir: Fid::NONE,
         name: b"user.x".to_vec(),
         value: b"value".to_vec(),
         mode: XattrMode::Set,

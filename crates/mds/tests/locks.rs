@@ -7,6 +7,7 @@ use dlm::Bits;
 use support::*;
 use wire::mdt::{
     Callback, Lease, OpenIntent, Page, RenameMode, Reply, Request, SetAttr, SetTime, SizeUpdate,
+    XattrMode,
 };
 use wire::{Cover, Grant, SizeState};
 
@@ -354,6 +355,7 @@ fn a_close_under_the_lock_gives_it_up() {
     };
     let request = Request::Close {
         fid: node.fid,
+        dir: Fid::ROOT,
         handle,
         change,
         under: grant.handle,
@@ -373,6 +375,51 @@ fn a_close_under_the_lock_gives_it_up() {
             .iter()
             .any(|c| matches!(c, Callback::Blocking { .. }))
     );
+}
+
+/// Another client has removed the name by which this one knows the file.
+#[test]
+fn what_is_changed_is_covered_by_the_directory_that_was_asked_for_or_by_none() {
+    let (mut world, a, b) = two();
+    let [kept, lost] = ["kept", "lost"].map(|text| world.mkdir(b, Fid::ROOT, text));
+    let file = world.touch(b, kept, "f");
+    world.link(b, file, lost, "g").expect("linked");
+    world.touch(b, lost, "h");
+    world.flush();
+    held(lookup(&mut world, a, kept, "f").0);
+    held(lookup(&mut world, a, lost, "g").0);
+    world.unlink(b, lost, "g").expect("removed");
+    world.flush();
+    held(lookup(&mut world, a, lost, "h").0);
+    let mut change = |dir, request: &dyn Fn(Fid) -> Request| {
+        let changed = world.call(a, request(dir));
+        world.flush();
+        node_of(changed).expect("changed").cover == Cover::Parent
+    };
+    let set = |dir| Request::SetXattr {
+        fid: file,
+        dir,
+        name: b"user.x".to_vec(),
+        value: b"v".to_vec(),
+        mode: XattrMode::Set,
+    };
+    let remove = |dir| Request::RemoveXattr {
+        fid: file,
+        dir,
+        name: b"user.x".to_vec(),
+    };
+    assert!(!change(lost, &set) && change(kept, &set));
+    assert!(!change(lost, &remove));
+    let handle = world.open(a, file, READ).expect("opened");
+    let close = |dir| Request::Close {
+        fid: file,
+        dir,
+        handle,
+        change: SetAttr::default(),
+        under: LockHandle(0),
+    };
+    let closed = world.call(a, close(lost));
+    assert_ne!(node_of(closed).expect("closed").cover, Cover::Parent);
 }
 
 /// Several Closes come in one frame. One of them waits for a rename of its file, and the rename for a
@@ -405,6 +452,7 @@ fn what_gives_a_lock_up_waits_behind_nothing_of_its_frame() {
     };
     let close = |fid, handle, under| Request::Close {
         fid,
+        dir: Fid::NONE,
         handle,
         change: SetAttr {
             size: Some(size),

@@ -442,6 +442,7 @@ fn op_xattr_keeps_to_namespaces_and_limits() {
             a,
             Request::SetXattr {
                 fid,
+                dir: Fid::NONE,
                 name,
                 value,
                 mode,
@@ -515,11 +516,19 @@ fn op_xattr_keeps_to_namespaces_and_limits() {
             a,
             Request::RemoveXattr {
                 fid: file,
+                dir: Fid::NONE,
                 name: name.clone(),
             },
         );
         assert!(removed.is_ok());
-        let again = world.call(a, Request::RemoveXattr { fid: file, name });
+        let again = world.call(
+            a,
+            Request::RemoveXattr {
+                fid: file,
+                dir: Fid::NONE,
+                name,
+            },
+        );
         assert_eq!(again, Err(FsError::NoAttribute));
     }
     assert!(

@@ -390,6 +390,7 @@ impl Pair {
             client,
             Request::Close {
                 fid,
+                dir: Fid::NONE,
                 handle,
                 change,
                 under,
@@ -410,6 +411,7 @@ impl Pair {
         let (result, expected) = if self.rng.below(3) == 0 {
             let request = Request::RemoveXattr {
                 fid,
+                dir: Fid::NONE,
                 name: name.clone(),
             };
             let result = self.call(client, request);
@@ -420,6 +422,7 @@ impl Pair {
             let value = vec![self.rng.below(256) as u8; 3];
             let request = Request::SetXattr {
                 fid,
+                dir: Fid::NONE,
                 name: name.clone(),
                 value: value.clone(),
                 mode,

@@ -54,6 +54,7 @@ fn what_was_told_with_a_close_is_told_again() {
     };
     let close = Request::Close {
         fid,
+        dir: Fid::NONE,
         handle,
         change,
         under,
@@ -139,6 +140,7 @@ fn what_was_changed_under_a_lock_is_told_before_others_are_served() {
     };
     let close = Request::Close {
         fid,
+        dir: Fid::NONE,
         handle,
         change: change(0o600),
         under: gone,

@@ -266,6 +266,8 @@ pub enum Request {
     Close {
         /// The file.
         fid: Fid,
+        /// A directory whose lease could cover it.
+        dir: Fid,
         /// Its handle.
         handle: OpenHandle,
         /// Attributes changed while it was open.
@@ -282,6 +284,8 @@ pub enum Request {
     SetXattr {
         /// The file.
         fid: Fid,
+        /// A directory whose lease could cover it.
+        dir: Fid,
         /// Full name with prefix.
         name: Vec<u8>,
         /// Its value.
@@ -293,6 +297,8 @@ pub enum Request {
     RemoveXattr {
         /// The file.
         fid: Fid,
+        /// A directory whose lease could cover it.
+        dir: Fid,
         /// Full name with prefix.
         name: Vec<u8>,
     },

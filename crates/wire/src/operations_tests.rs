@@ -140,6 +140,7 @@ fn of_files() -> Vec<mdt::Request> {
         open(OpenIntent::Reopen),
         Close {
             fid: FID,
+            dir: Fid::NONE,
             handle: OpenHandle(1),
             change: mdt::SetAttr::default(),
             under: NO_LOCK,
@@ -147,12 +148,14 @@ fn of_files() -> Vec<mdt::Request> {
         GetXattrs { fid: FID },
         SetXattr {
             fid: FID,
+            dir: Fid::NONE,
             name: Vec::new(),
             value: Vec::new(),
             mode: XattrMode::Set,
         },
         RemoveXattr {
             fid: FID,
+            dir: Fid::NONE,
             name: Vec::new(),
         },
         Cancel {

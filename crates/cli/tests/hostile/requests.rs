@@ -314,6 +314,7 @@ fn of_mdt() -> Vec<(&'static str, Node)> {
             "close",
             Close {
                 fid,
+                dir: Fid::NONE,
                 handle: OpenHandle(1),
                 change: change(),
                 under,
@@ -324,6 +325,7 @@ fn of_mdt() -> Vec<(&'static str, Node)> {
             "setxattr",
             SetXattr {
                 fid: dir,
+                dir: Fid::NONE,
                 name: xattr(),
                 value: b"red".to_vec(),
                 mode: mdt::XattrMode::Set,
@@ -333,6 +335,7 @@ fn of_mdt() -> Vec<(&'static str, Node)> {
             "removexattr",
             RemoveXattr {
                 fid: dir,
+                dir: Fid::NONE,
                 name: xattr(),
             },
         ),

@@ -441,6 +441,7 @@ impl Client {
     pub(crate) async fn close_uses(&self, fid: Fid, ended: Vec<OpenHandle>) {
         let close = |handle| Request::Close {
             fid,
+            dir: Fid::NONE,
             handle,
             change: SetAttr::default(),
             under: base::LockHandle(0),

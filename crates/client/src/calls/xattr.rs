@@ -73,16 +73,14 @@ impl Client {
         if let Some(set) = self.change_xattr_here(fid, &name, Some((&value, mode))) {
             return set;
         }
-        self.change_xattr(
+        let ask = |dir| Request::SetXattr {
             fid,
-            Request::SetXattr {
-                fid,
-                name,
-                value,
-                mode,
-            },
-        )
-        .await
+            dir,
+            name,
+            value,
+            mode,
+        };
+        self.change_xattr(fid, ask).await
     }
 
     /// Removes one.
@@ -90,12 +88,16 @@ impl Client {
         if let Some(removed) = self.change_xattr_here(fid, &name, None) {
             return removed;
         }
-        self.change_xattr(fid, Request::RemoveXattr { fid, name })
-            .await
+        let ask = |dir| Request::RemoveXattr { fid, dir, name };
+        self.change_xattr(fid, ask).await
     }
 
-    async fn change_xattr(&self, fid: Fid, request: Request) -> Result<(), FsError> {
-        self.change_at_mdt(fid, |_| request).await?;
+    async fn change_xattr(
+        &self,
+        fid: Fid,
+        ask: impl FnOnce(Fid) -> Request,
+    ) -> Result<(), FsError> {
+        self.change_at_mdt(fid, ask).await?;
         self.lock().cache.inode(fid).forget_xattrs();
         Ok(())
     }

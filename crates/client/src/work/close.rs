@@ -46,6 +46,7 @@ impl Closing {
         };
         let close = Request::Close {
             fid: self.fid,
+            dir: self.mark.dir,
             handle: self.handle,
             change: self.change.clone(),
             under: self.under,

@@ -151,6 +151,7 @@ fn with_file_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option
             handle,
             change,
             under,
+            ..
         } => with(&close::Close {
             fid: *fid,
             handle: *handle,
@@ -163,13 +164,14 @@ fn with_file_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option
             name,
             value,
             mode,
+            ..
         } => with(&xattr::SetXattr {
             fid: *fid,
             name,
             value,
             mode: *mode,
         }),
-        Request::RemoveXattr { fid, name } => with(&xattr::RemoveXattr { fid: *fid, name }),
+        Request::RemoveXattr { fid, name, .. } => with(&xattr::RemoveXattr { fid: *fid, name }),
         _ => return None,
     })
 }

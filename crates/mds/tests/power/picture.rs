@@ -212,8 +212,9 @@ pub fn apply(model: &mut Model, request: &Request) {
             name,
             value,
             mode,
+            ..
         } => model.set_xattr(*fid, name, value, *mode),
-        Request::RemoveXattr { fid, name } => model.remove_xattr(*fid, name),
+        Request::RemoveXattr { fid, name, .. } => model.remove_xattr(*fid, name),
         Request::Open { fid, .. } => model.open(*fid).map(drop),
         Request::Close { fid, .. } => model.close(*fid),
         Request::Update { dirs, changes } => apply_set(model, dirs, changes),

@@ -357,6 +357,7 @@ impl Users {
         let (handle, _) = self.opens[&(client, fid)];
         let request = Request::Close {
             fid,
+            dir: Fid::NONE,
             handle,
             change: change.clone(),
             under: LockHandle(0),

@@ -677,6 +677,7 @@ impl World {
             client,
             Request::Close {
                 fid,
+                dir: Fid::NONE,
                 handle,
                 change,
                 under,

@@ -166,6 +166,7 @@ impl Planted {
 fn set_xattr(world: &mut World, client: ClientId, fid: Fid) {
     let request = Request::SetXattr {
         fid,
+        dir: Fid::NONE,
         name: b"user.color".to_vec(),
         value: b"blue".to_vec(),
         mode: XattrMode::Set,
