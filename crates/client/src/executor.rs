@@ -71,7 +71,7 @@ pub(crate) fn origin() -> Option<Arc<Origin>> {
     ORIGIN.with_borrow(Option::clone)
 }
 
-thread_local! {
+threads::local! {
     /// This thread is inside a poll, or holds a lock that a poll may want: wakes are put off.
     static BUSY: Cell<bool> = const { Cell::new(false) };
     static ORIGIN: RefCell<Option<Arc<Origin>>> = const { RefCell::new(None) };

@@ -123,18 +123,15 @@ impl OstServer {
             run_syncs(chores, serving, &syncs);
         })?;
         server.spawn("ost-settle", move |chores, serving| {
-            // As below.
-            let _ = rustix::process::nice(REMOVAL_NICE);
+            give_way();
             run_settling(chores, serving, &settling);
         })?;
         server.spawn("ost-list", move |chores, serving| {
-            let _ = rustix::process::nice(REMOVAL_NICE);
+            give_way();
             run_lists(chores, serving, &lists);
         })?;
         server.spawn("ost-remove", move |chores, serving| {
-            // Nothing waits for it, while programs that remove files wait for much else. It is no worse than
-            // before where the priority cannot be lowered.
-            let _ = rustix::process::nice(REMOVAL_NICE);
+            give_way();
             run_removals(chores, serving, &removals);
         })?;
         Ok(server)
@@ -245,6 +242,15 @@ impl Chores {
             .wait_timeout_while(queue, pause, |queue| !queue.ending);
         let (queue, _) = rested.unwrap_or_else(PoisonError::into_inner);
         !queue.ending
+    }
+}
+
+/// Lowers this thread's priority: nothing waits for it, while programs that remove files wait for much
+/// else. It is no worse than before where that is refused. Simulated threads share the priority of one
+/// thread of the machine.
+fn give_way() {
+    if !threads::is_simulated() {
+        let _ = rustix::process::nice(REMOVAL_NICE);
     }
 }
 

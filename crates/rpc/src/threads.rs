@@ -32,7 +32,7 @@ pub(crate) fn wait_until<'a, T>(
     waited.unwrap_or_else(PoisonError::into_inner).0
 }
 
-thread_local! {
+::threads::local! {
     static OURS: Cell<bool> = const { Cell::new(false) };
 }
 

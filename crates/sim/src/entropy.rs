@@ -10,9 +10,10 @@ thread_local! {
     static SEED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// From now on this thread's random numbers follow from `seed`. Before its first hash table.
-pub(crate) fn seed(seed: u64) {
-    SEED.set(Some(seed));
+/// From now on this thread's random numbers follow from `seed`, which takes over what they followed from. Of
+/// none they come from the kernel.
+pub(crate) fn exchange(seed: &mut Option<u64>) {
+    *seed = SEED.replace(*seed);
 }
 
 /// As the C library's function of this name, which it replaces in programs that contain this crate. Threads

@@ -7,6 +7,7 @@ pub mod cluster;
 mod entropy;
 pub mod excuses;
 pub mod faults;
+mod fibers;
 pub mod garden;
 pub mod history;
 mod network;

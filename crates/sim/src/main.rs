@@ -22,7 +22,9 @@ struct Here;
 impl FormatTime for Here {
     fn format_time(&self, writer: &mut Writer<'_>) -> std::fmt::Result {
         match Scheduler::here() {
-            Some((time, node)) => write!(writer, "{:>10} @{}", time.as_micros(), node.0),
+            Some((time, node, thread)) => {
+                write!(writer, "{:>10} @{} {thread}", time.as_micros(), node.0)
+            }
             None => write!(writer, "outside"),
         }
     }
@@ -31,7 +33,7 @@ impl FormatTime for Here {
 fn log_all() {
     let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE);
     let lines = lines.with_timer(Here).with_ansi(false);
-    lines.with_thread_names(true).init();
+    lines.init();
 }
 
 /// The arguments: one run of a seed, or runs of many seeds from it on, for so long, with these kinds of
@@ -151,7 +153,6 @@ fn main() -> ExitCode {
     if arguments.iter().take(2).any(|word| word == "log") {
         log_all();
     }
-    sim::processor::stay_on_one();
     match wish.time {
         Some(time) => many(time, &wish),
         None => one(&wish),

@@ -4,13 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use base::{Rng, SeededRng};
 use threads::{Simulation, Woken};
 
-use crate::entropy;
+use crate::fibers::{self, Body, Fibers};
 
 /// A machine of the simulated cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -35,14 +36,6 @@ struct Thread {
     doing: Doing,
     until: Option<(Duration, u64)>,
     woken: Woken,
-    turn: Arc<Turn>,
-}
-
-/// Whether a thread may run.
-#[derive(Default)]
-struct Turn {
-    is_mine: Mutex<bool>,
-    changed: Condvar,
 }
 
 struct State {
@@ -54,6 +47,10 @@ struct State {
     timer_slack: Duration,
     frozen: BTreeMap<Node, Duration>,
     running: usize,
+    /// The one that runs when that one waits, or has ended.
+    next: Option<usize>,
+    /// Started, and without a stack yet: what they do, and where their random numbers begin.
+    new: Vec<(Body, u64)>,
     now: Duration,
     numbers: SeededRng,
     switches: u64,
@@ -69,7 +66,6 @@ pub struct Scheduler {
     start: Instant,
     until: Duration,
     state: Mutex<State>,
-    over: Condvar,
 }
 
 thread_local! {
@@ -101,7 +97,6 @@ impl Scheduler {
             start: Instant::now(),
             until: limit,
             state: Mutex::new(State::new(seed)),
-            over: Condvar::new(),
         });
         let body = {
             let scheduler = scheduler.clone();
@@ -114,25 +109,49 @@ impl Scheduler {
             };
             Box::new(guarded)
         };
-        let begun = scheduler.start_thread("root".to_owned(), body);
-        if let Err(error) = begun {
-            scheduler.finish(Err(format!("a thread could not be started: {error}")));
-        } else {
-            let mut state = scheduler.lock();
-            let next = scheduler.choose(&mut state);
-            hand_over(state, next);
-        }
-        scheduler.await_end()
+        scheduler.add_thread("root".to_owned(), body);
+        scheduler.take_turns();
+        scheduler.ended()
     }
 
-    fn await_end(&self) -> Ended {
-        let mut state = self.lock();
-        while state.over.is_none() {
-            state = self
-                .over
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+    /// Lets threads run, one after the other, until there is no next one.
+    ///
+    /// On a thread of the machine of its own, which has run no other simulation: the standard library keeps
+    /// there how its hash tables are ordered.
+    fn take_turns(self: &Arc<Scheduler>) {
+        thread::scope(|scope| {
+            let name = "simulation".to_owned();
+            let turns = thread::Builder::new().name(name).spawn_scoped(scope, || {
+                MINE.set(Some(self.clone()));
+                if let Err(error) = self.run_all(&mut Fibers::default()) {
+                    self.finish(Err(format!("a thread could not be started: {error}")));
+                }
+                MINE.set(None);
+            });
+            if let Err(error) = turns {
+                self.finish(Err(format!("no simulation could be started: {error}")));
+            }
+        });
+    }
+
+    fn run_all(&self, fibers: &mut Fibers) -> io::Result<()> {
+        let mut next = self.choose(&mut self.lock());
+        while let Some(id) = next {
+            let new = std::mem::take(&mut self.lock().new);
+            for (body, entropy) in new {
+                fibers.add(body, entropy)?;
+            }
+            ME.set(id);
+            if fibers.resume(id) {
+                self.end(id);
+            }
+            next = self.lock().next.take();
         }
+        Ok(())
+    }
+
+    fn ended(&self) -> Ended {
+        let mut state = self.lock();
         let over = state.over.clone().and_then(Result::err);
         let mut trouble = std::mem::take(&mut state.panics);
         trouble.extend(over);
@@ -172,11 +191,12 @@ impl Scheduler {
         state.frozen.insert(node, until);
     }
 
-    /// The time and the node of this thread, if it is one of a scheduler. For logs.
-    pub fn here() -> Option<(Duration, Node)> {
+    /// The time, and the node and the name of this thread, if it is one of a scheduler. For logs.
+    pub fn here() -> Option<(Duration, Node, String)> {
         let scheduler = MINE.with_borrow(Option::clone)?;
         let state = scheduler.lock();
-        Some((state.now, state.threads.get(ME.get())?.node))
+        let thread = state.threads.get(ME.get())?;
+        Some((state.now, thread.node, thread.name.clone()))
     }
 
     /// Takes note of a panic, if it is one of this thread's scheduler.
@@ -189,17 +209,10 @@ impl Scheduler {
     }
 
     fn finish(&self, how: Result<(), String>) {
-        let mut state = self.lock();
-        state.over.get_or_insert(how);
-        self.over.notify_all();
+        self.lock().over.get_or_insert(how);
     }
 
-    fn start_thread(
-        self: &Arc<Scheduler>,
-        name: String,
-        body: Box<dyn FnOnce() + Send>,
-    ) -> io::Result<u64> {
-        let turn = Arc::<Turn>::default();
+    fn add_thread(&self, name: String, body: Body) -> u64 {
         let mut state = self.lock();
         let id = state.threads.len();
         let node = match id {
@@ -208,45 +221,30 @@ impl Scheduler {
         };
         let entropy = state.numbers.next_u64();
         state.threads.push(Thread {
-            name: name.clone(),
+            name,
             node,
             doing: Doing::Runs,
             until: None,
             woken: Woken::Called,
-            turn: turn.clone(),
         });
         state.ready.push(id);
-        drop(state);
-        let scheduler = self.clone();
-        let run = move || {
-            entropy::seed(entropy);
-            ME.set(id);
-            MINE.set(Some(scheduler.clone()));
-            turn.wait();
-            body();
-            MINE.set(None);
-            scheduler.end();
-        };
-        let builder = std::thread::Builder::new().name(name).stack_size(1 << 20);
-        builder.spawn(run).map(|_| id as u64)
+        state.new.push((body, entropy));
+        id as u64
     }
 
-    /// This thread is over.
-    fn end(&self) {
+    /// Thread `id` is over.
+    fn end(&self, id: usize) {
         let mut state = self.lock();
-        let me = ME.get();
-        state.threads[me].doing = Doing::Ended;
+        state.threads[id].doing = Doing::Ended;
         if state
             .threads
             .iter()
             .all(|thread| thread.doing == Doing::Ended)
         {
             state.over.get_or_insert(Ok(()));
-            self.over.notify_all();
             return;
         }
-        let next = self.choose(&mut state);
-        hand_over(state, next);
+        state.next = self.choose(&mut state);
     }
 
     /// Who runs next. None: the run is over, or stands still.
@@ -255,7 +253,6 @@ impl Scheduler {
             if state.switches > SWITCHES_MAX || state.now > self.until {
                 let what = format!("after {:?} it still goes on:\n{}", state.now, state.table());
                 state.over.get_or_insert(Err(what));
-                self.over.notify_all();
                 return None;
             }
             if !state.ready.is_empty() {
@@ -267,6 +264,7 @@ impl Scheduler {
                     continue;
                 }
                 state.switches += 1;
+                state.running = id;
                 let folded =
                     state.digest ^ (id as u64) ^ (state.now.as_nanos() as u64).rotate_left(20);
                 state.digest = folded.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
@@ -275,7 +273,6 @@ impl Scheduler {
             let Some((at, _, _)) = state.timers.first().copied() else {
                 let what = format!("nobody can go on:\n{}", state.table());
                 state.over.get_or_insert(Err(what));
-                self.over.notify_all();
                 return None;
             };
             state.now = state.now.max(at);
@@ -284,28 +281,22 @@ impl Scheduler {
     }
 
     /// Lets another run, and comes back when it is this thread's turn.
+    ///
+    /// A panic belongs to the thread of the machine. One that has to wait before its end is the end of the
+    /// run, or others would seem to panic.
     fn switch<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Woken {
         let me = ME.get();
-        let next = self.choose(&mut state);
-        if next != Some(me) {
-            let turn = state.threads[me].turn.clone();
-            hand_over(state, next);
-            turn.wait();
+        state.next = match thread::panicking() {
+            true => state.end_by_panic(me),
+            false => self.choose(&mut state),
+        };
+        if state.next != Some(me) {
+            drop(state);
+            fibers::suspend();
             state = self.lock();
         }
+        state.next = None;
         state.threads[me].woken
-    }
-}
-
-/// The state is let go of first: who goes on looks into it at once.
-fn hand_over(mut state: MutexGuard<'_, State>, next: Option<usize>) {
-    let turn = next.map(|next| {
-        state.running = next;
-        state.threads[next].turn.clone()
-    });
-    drop(state);
-    if let Some(turn) = turn {
-        turn.give();
     }
 }
 
@@ -331,6 +322,8 @@ impl State {
             timer_slack: Duration::ZERO,
             frozen: BTreeMap::new(),
             running: 0,
+            next: None,
+            new: Vec::new(),
             now: Duration::ZERO,
             numbers: SeededRng::new(seed),
             switches: 0,
@@ -339,6 +332,13 @@ impl State {
             panics: Vec::new(),
             over: None,
         }
+    }
+
+    /// Thread `id` panics, and would have to wait. There is no next one.
+    fn end_by_panic(&mut self, id: usize) -> Option<usize> {
+        let what = format!("{} panicked and had to wait", self.threads[id].name);
+        self.over.get_or_insert(Err(what));
+        None
     }
 
     fn set_timer(&mut self, id: usize, at: Duration) {
@@ -402,24 +402,6 @@ impl State {
     }
 }
 
-impl Turn {
-    fn give(&self) {
-        *self.is_mine.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.changed.notify_one();
-    }
-
-    fn wait(&self) {
-        let mut is_mine = self.is_mine.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*is_mine {
-            is_mine = self
-                .changed
-                .wait(is_mine)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        *is_mine = false;
-    }
-}
-
 /// A scheduler as its threads know it: the seam's trait needs a shared handle to start threads.
 impl Simulation for Scheduler {
     fn now(&self) -> Instant {
@@ -427,6 +409,9 @@ impl Simulation for Scheduler {
     }
 
     fn point(&self) {
+        if thread::panicking() {
+            return;
+        }
         let mut state = self.lock();
         if state.numbers.below(POINTS_PER_SWITCH) == 0 {
             state.ready.push(ME.get());
@@ -462,12 +447,8 @@ impl Simulation for Scheduler {
         }
     }
 
-    fn spawn(
-        self: Arc<Self>,
-        name: Option<String>,
-        body: Box<dyn FnOnce() + Send>,
-    ) -> io::Result<u64> {
-        self.start_thread(name.unwrap_or_default(), body)
+    fn spawn(self: Arc<Self>, name: Option<String>, body: Body) -> io::Result<u64> {
+        Ok(self.add_thread(name.unwrap_or_default(), body))
     }
 
     fn current(&self) -> u64 {
@@ -500,5 +481,71 @@ mod tests {
         assert_eq!(ended.trouble, Vec::<String>::new());
         let expected = [300, 1000, 2000, 4000, 4300].map(millis);
         assert_eq!(*times.lock().unwrap(), expected);
+    }
+
+    threads::local! {
+        static MINE_ALONE: Cell<u32> = const { Cell::new(0) };
+    }
+
+    #[test]
+    fn each_thread_has_values_of_its_own() {
+        let ended = Scheduler::run(1, Duration::from_secs(60), |_| {
+            let count = |number: u32| {
+                move || {
+                    for turn in 0..100 {
+                        assert_eq!(
+                            MINE_ALONE.replace(number + turn + 1),
+                            turn.min(1) * (number + turn)
+                        );
+                        threads::sleep(Duration::from_millis(1));
+                    }
+                }
+            };
+            let counting = [1000, 2000, 3000].map(|number| threads::spawn(count(number)));
+            for thread in counting {
+                thread.join().unwrap();
+            }
+            assert_eq!(MINE_ALONE.get(), 0);
+        });
+        assert_eq!(ended.trouble, Vec::<String>::new());
+        assert_eq!(MINE_ALONE.get(), 0);
+    }
+
+    #[test]
+    fn a_thread_that_waits_while_it_panics_ends_the_run() {
+        struct Sleeps;
+        impl Drop for Sleeps {
+            fn drop(&mut self) {
+                threads::sleep(Duration::from_secs(1));
+            }
+        }
+        crate::run::hear_panics();
+        let ended = Scheduler::run(1, Duration::from_secs(60), |_| {
+            let other = threads::spawn(|| {
+                let _sleeps = Sleeps;
+                panic!("on purpose");
+            });
+            let _ = other.join();
+            unreachable!("the run is over");
+        });
+        let [panic, end] = &ended.trouble[..] else {
+            panic!("{:?}", ended.trouble);
+        };
+        assert!(panic.ends_with("on purpose"), "{panic}");
+        assert!(end.ends_with("panicked and had to wait"), "{end}");
+        assert!(!thread::panicking());
+    }
+
+    #[test]
+    fn after_a_panic_that_waits_for_nothing_the_others_go_on() {
+        crate::run::hear_panics();
+        let ended = Scheduler::run(1, Duration::from_secs(60), |scheduler| {
+            let other = threads::spawn(|| panic!("on purpose"));
+            assert!(other.join().is_err());
+            threads::sleep(Duration::from_secs(1));
+            assert!(scheduler.time() >= Duration::from_secs(1));
+        });
+        assert_eq!(ended.trouble.len(), 1, "{:?}", ended.trouble);
+        assert!(ended.time >= Duration::from_secs(1));
     }
 }

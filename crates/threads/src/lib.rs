@@ -4,6 +4,7 @@
 
 mod channel;
 mod condvar;
+pub mod local;
 mod mutex;
 mod rwlock;
 mod simulation;
@@ -14,6 +15,7 @@ pub use std::thread::panicking;
 
 pub use channel::{Receiver, Sender, channel};
 pub use condvar::{Condvar, WaitTimeoutResult};
+pub use local::{LocalKey, Locals};
 pub use mutex::{Mutex, MutexGuard};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use simulation::{Simulation, Woken, enter, is_simulated};

@@ -36,8 +36,8 @@ pub(crate) type Body = Box<dyn FnOnce() + Send>;
 
 thread_local! {
     // Two, so that the question that every lock asks needs no destructor and no reference count.
-    static IS_SIMULATED: Cell<bool> = const { Cell::new(false) };
-    static SIMULATION: RefCell<Option<Arc<dyn Simulation>>> = const { RefCell::new(None) };
+    pub(crate) static IS_SIMULATED: Cell<bool> = const { Cell::new(false) };
+    pub(crate) static SIMULATION: RefCell<Option<Arc<dyn Simulation>>> = const { RefCell::new(None) };
 }
 
 /// Whether this thread belongs to a simulation.

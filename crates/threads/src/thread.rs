@@ -39,9 +39,13 @@ enum Handle {
     },
 }
 
-thread_local! {
+crate::local! {
     /// A simulated thread was unparked.
-    static TOKEN: RefCell<Arc<AtomicBool>> = RefCell::default();
+    static TOKEN: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+}
+
+fn token() -> Arc<AtomicBool> {
+    TOKEN.with_borrow_mut(|token| token.get_or_insert_default().clone())
 }
 
 /// This thread.
@@ -50,7 +54,7 @@ pub fn current() -> Thread {
         Some(simulation) => Handle::Simulated {
             number: simulation.current(),
             simulation,
-            token: TOKEN.with_borrow(Clone::clone),
+            token: token(),
         },
         None => Handle::Real(thread::current()),
     })
@@ -84,7 +88,7 @@ pub fn park() {
     let Some(simulation) = simulated() else {
         return thread::park();
     };
-    let token = TOKEN.with_borrow(Clone::clone);
+    let token = token();
     while !token.swap(false, Ordering::SeqCst) {
         simulation.wait(key(&*token), None);
     }
@@ -168,7 +172,7 @@ fn body<T: Send + 'static>(
     Box::new(move || {
         // The park token of this thread is the one that its handle unparks.
         let ran = enter(simulation.clone(), || {
-            TOKEN.set(token);
+            TOKEN.set(Some(token));
             catch_unwind(AssertUnwindSafe(run))
         });
         *end.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(ran);

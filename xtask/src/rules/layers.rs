@@ -55,6 +55,7 @@ const GATES: &str = "xtask";
 /// Crates of others that only these crates of ours may use, tests excepted.
 const LIBRARIES: &[(&str, &[&str])] = &[
     ("clap", &["cli"]),
+    ("corosensei", &["sim"]),
     ("plotters", &["bench"]),
     ("redb", &["storage"]),
     ("rustix", &["cli", "model", "oss"]),

@@ -29,7 +29,7 @@ const TIGHT_OVERLAY_BYTES_MAX: usize = 64 << 10;
 /// Told each newest durable ticket, and once the error that stops the store.
 pub(super) type Callback = Box<dyn Fn(&Result<Ticket>) + Send + Sync>;
 
-thread_local! {
+threads::local! {
     /// This thread runs a durability callback: the flush that it would wait for waits for it.
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
