@@ -285,6 +285,25 @@ fn a_time_that_a_program_has_set_outlasts_names_that_changed_before_it_and_are_r
 }
 
 #[test]
+fn a_new_file_without_bytes_shows_when_it_lost_them() {
+    let cluster = cluster();
+    let dir = new_tree(&cluster);
+    run(
+        &dir,
+        "mkdir a; cd a; echo words > f; touch -d '2001-02-03 UTC' f; : > f",
+    );
+    let [seen, there] = [0, 1].map(|mount| {
+        let file = cluster.root(mount).join("tree/a/f");
+        cluster.timed("a mount looks", || fs::metadata(file).unwrap())
+    });
+    assert!(seen.mtime() > 1_600_000_000, "{}", seen.mtime());
+    for seen_later in [there, fs::metadata(dir.join("a/f")).unwrap()] {
+        let times = |seen: &fs::Metadata| (seen.mtime(), seen.mtime_nsec());
+        assert_eq!(times(&seen_later), times(&seen));
+    }
+}
+
+#[test]
 fn files_are_made_in_a_directory_that_was_there_without_a_request() {
     let cluster = cluster();
     let dir = existing(&cluster);

@@ -131,6 +131,14 @@ impl CachedAttr {
         }
     }
 
+    /// Bytes of the file were written at that time. A time that was set later stays.
+    pub fn written_here(&mut self, at: Timestamp) {
+        if let Some(attr) = self.attr.as_mut().filter(|attr| at > attr.mtime_set) {
+            (attr.mtime, attr.mtime_set) = (at, at);
+            attr.ctime = attr.ctime.later(at);
+        }
+    }
+
     /// The mtime is that one, and was set then.
     pub fn has_mtime_of(&mut self, known: &Attr) {
         if let Some(attr) = &mut self.attr {

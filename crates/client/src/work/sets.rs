@@ -482,6 +482,9 @@ pub(super) fn leased(state: &State, dir: Fid) -> LeasedDir {
 /// The file as it is now. What was changed of it so far goes along.
 fn made_file(state: &mut State, fid: Fid) -> Option<MadeFile> {
     let attr = state.seen(fid)?;
+    // Where no bytes are left nothing else reports when they were written.
+    let written = state.cache.file(fid).object.mtime();
+    state.cache.inode(fid).attrs.written_here(written);
     let stored = state.cache.attr_of(fid)?.clone();
     let target = state.cache.inode(fid).target().map(<[u8]>::to_vec);
     let (change, change_record) = state.cache.file(fid).change.take();
