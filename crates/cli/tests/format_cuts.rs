@@ -63,6 +63,9 @@ int open64(const char *path, int flags, ...)
 }
 "#;
 
+/// A store of which copies are soon made. The usual one takes more space before it is used.
+const SMALL: &str = "extents:8M";
+
 /// A directory in which a format was killed.
 struct Cut {
     at: PathBuf,
@@ -174,6 +177,7 @@ impl Cut {
 fn with_a_file_system() -> tempfile::TempDir {
     let place = tempfile::tempdir().unwrap();
     fs::create_dir(place.path().join("mnt")).unwrap();
+    glint(place.path(), &["format", "D", "--store", SMALL]).worked();
     let words = ["up", "--dir", "D", "--mount", "mnt"];
     let mut up = Staying::start(place.path(), &words);
     fs::write(place.path().join("mnt/before"), "was here").unwrap();
@@ -200,7 +204,7 @@ fn a_new_file_system_is_there_whole_or_not_at_all() {
     let before = tempfile::tempdir().unwrap();
     let all = ["key", "mdt0", "mgs", "ost0", "server-key"];
     let mut committed = 0;
-    cut_each(before.path(), &["format", "D"], |cut| {
+    cut_each(before.path(), &["format", "D", "--store", SMALL], |cut| {
         let dir = cut.at.join("D");
         let found = targets(&dir);
         if found.is_empty() {
@@ -212,9 +216,10 @@ fn a_new_file_system_is_there_whole_or_not_at_all() {
         if cut.is_new {
             cut.beside(|beside| beside.is_whole("D", None));
         }
-        let mended = ["format", "D", "--erase", "mgs,mdt0,ost0"];
+        let erase = ["--erase", "mgs,mdt0,ost0"];
+        let mended = [&["format", "D", "--store", SMALL][..], &erase].concat();
         let refused = ["D has MGS, MDT0, OST0 already", "add --erase mgs,mdt0,ost0"];
-        cut.again(&["format", "D"], &refused, &mended);
+        cut.again(&["format", "D", "--store", SMALL], &refused, &mended);
         let names = fs::read_dir(&dir).unwrap().flatten();
         let names: BTreeSet<_> = names.map(|entry| entry.file_name()).collect();
         assert!(names.iter().eq(all.iter()), "{}: {names:?}", cut.steps);
@@ -232,7 +237,9 @@ fn a_target_that_joins_has_the_key_or_is_not_there() {
     }
     let before = with_a_file_system();
     let mut joined = 0;
-    let words = ["format", "E", "--role", "ost1", "--join", "D"];
+    let words = [
+        "format", "E", "--role", "ost1", "--join", "D", "--store", SMALL,
+    ];
     let key = |dir: &Path, name: &str| fs::read(dir.join(name)).unwrap();
     let keys = ["key", "server-key"].map(|name| key(&before.path().join("D"), name));
     cut_each(before.path(), &words, |cut| {
@@ -288,7 +295,7 @@ fn targets_that_were_there_before_stay_as_they_were() {
             cut.is_whole("D", Some("was here"));
         }
     };
-    let one_more = ["format", "D", "--role", "ost1"];
+    let one_more = ["format", "D", "--role", "ost1", "--store", SMALL];
     let anew = [&one_more[..], &["--erase", "ost1"]].concat();
     cut_each(before.path(), &one_more, |cut| {
         let refused = ["D has OST1 already", "add --erase ost1"];

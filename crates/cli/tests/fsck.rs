@@ -17,10 +17,9 @@ use mds::mutation::{Mutation, apply};
 use mds::records::{Bytes, Dirent, Inode, Place, Record, SequenceOwner, State};
 use mds::store::{Store, table_id, tables};
 use nix::sys::signal::Signal;
-use oss::records::{SEALS, TABLES};
-use storage::{
-    Batch, KeyRange, KvOptions, ObjectId, ObjectStore, SealedObjects, Target, TargetDir,
-};
+use oss::records::{EXTENTS, TABLES};
+use storage::extents::{ExtentObjects, Options};
+use storage::{Batch, KeyRange, KvOptions, ObjectId, ObjectStore, Target, TargetDir};
 use support::{Staying, glint, needs_root, shell};
 
 /// Of a client that is gone.
@@ -82,22 +81,34 @@ fn lose_a_directory(dir: &Path) -> Fid {
     lost
 }
 
-fn store_object(dir: &Path, file: Fid) {
-    let objects = target(dir, TargetKind::Ost).objects().unwrap();
-    objects.write(ObjectId::new(file, 0), 0, b"bytes").unwrap();
+/// Works on the objects of D's OST, which is on extents, durably.
+fn on_objects<T>(dir: &Path, work: impl FnOnce(&dyn ObjectStore) -> T) -> T {
+    let ost = target(dir, TargetKind::Ost);
+    let kv = Arc::new(ost.kv(&TABLES, KvOptions::new("OST0")).unwrap());
+    let disk = Arc::new(ost.extents().unwrap());
+    let objects = ExtentObjects::open(disk, kv.clone(), EXTENTS, Options::default()).unwrap();
+    let done = work(&objects);
     objects.sync_all().unwrap();
+    kv.wait_durable(kv.committed()).unwrap();
+    done
+}
+
+fn store_object(dir: &Path, file: Fid) {
+    let id = ObjectId::new(file, 0);
+    on_objects(dir, |objects| objects.write(id, 0, b"bytes")).unwrap();
 }
 
 fn has_object(dir: &Path, file: Fid) -> bool {
-    let objects = target(dir, TargetKind::Ost).objects().unwrap();
-    objects.stat(ObjectId::new(file, 0)).unwrap().is_some()
+    let id = ObjectId::new(file, 0);
+    let found = on_objects(dir, |objects| objects.stat(id));
+    found.unwrap().is_some()
 }
 
 #[test]
 fn objects_go_only_when_nobody_can_want_them() {
     let dir = place();
     let (nobodys, awaited) = (Fid::new(BURNT, 1), Fid::new(LIVE, 1));
-    glint(dir.path(), &["format", "D"]).worked();
+    glint(dir.path(), &["format", "D", "--store", "extents"]).worked();
     grant(dir.path());
     for file in [nobodys, awaited] {
         store_object(dir.path(), file);
@@ -123,7 +134,7 @@ fn objects_go_only_when_nobody_can_want_them() {
 #[test]
 fn a_part_that_a_file_does_not_have_is_removed() {
     let dir = place();
-    glint(dir.path(), &["format", "D"]).worked();
+    glint(dir.path(), &["format", "D", "--store", "extents"]).worked();
     grant(dir.path());
     // A directory has no bytes. The grant of the other's sequence may be repeated.
     let files = [Fid::ROOT, Fid::new(LIVE + 7, 1)];
@@ -145,7 +156,11 @@ fn a_part_that_a_file_does_not_have_is_removed() {
 fn objects_stay_where_the_mdt_was_not_sound_or_was_not_there() {
     let dir = place();
     let file = Fid::new(BURNT, 1);
-    glint(dir.path(), &["format", "D", "--role", "mgs,ost"]).worked();
+    glint(
+        dir.path(),
+        &["format", "D", "--role", "mgs,ost", "--store", "extents"],
+    )
+    .worked();
     glint(dir.path(), &["format", "E", "--role", "mdt", "--join", "D"]).worked();
     store_object(dir.path(), file);
     let ran = glint(dir.path(), &["fsck", "D", "--repair"]);
@@ -357,6 +372,8 @@ fn missing_bytes_are_told_of_though_records_of_the_ost_are_damaged() {
         return;
     }
     let dir = place();
+    // Without records nothing is known of extents.
+    glint(dir.path(), &["format", "D", "--store", "files"]).worked();
     let mut up = Staying::start(dir.path(), &["up", "--dir", "D", "--mount", "mnt"]);
     let mnt = dir.path().join("mnt");
     let made = ["file", "other"].map(|name| {
@@ -447,6 +464,7 @@ fn bytes_that_are_missing_are_told_of() {
         return;
     }
     let dir = place();
+    glint(dir.path(), &["format", "D", "--store", "extents"]).worked();
     let mut up = Staying::start(dir.path(), &["up", "--dir", "D", "--mount", "mnt"]);
     let mnt = dir.path().join("mnt");
     fs::write(mnt.join("file"), "words").unwrap();
@@ -459,14 +477,12 @@ fn bytes_that_are_missing_are_told_of() {
     glint(dir.path(), &["down", "mnt"]).worked();
     assert_eq!(up.ended(), Some(0), "{}", up.said());
     glint(dir.path(), &["fsck", "D"]).worked();
-    let objects = target(dir.path(), TargetKind::Ost).objects().unwrap();
-    assert!(objects.remove(ObjectId::new(file, 0)).unwrap());
-    // With it the target is held.
-    drop(objects);
+    let id = ObjectId::new(file, 0);
+    assert!(on_objects(dir.path(), |objects| objects.remove(id)).unwrap());
     for words in [&["fsck", "D"][..], &["fsck", "D", "--repair"]] {
         let ran = glint(dir.path(), words);
         ran.failed_saying(&["one error"]);
-        let told = format!("object {file}.0 is damaged: bytes 0 to 5");
+        let told = format!("the bytes of file {file} are missing");
         assert!(ran.out.contains(&told), "{ran:?}");
     }
 }
@@ -491,6 +507,7 @@ fn bytes_that_something_else_added_are_not_read() {
         return;
     }
     let dir = place();
+    glint(dir.path(), &["format", "D", "--store", "files"]).worked();
     let file = with_words(dir.path());
     let objects = target(dir.path(), TargetKind::Ost).objects().unwrap();
     objects.write(ObjectId::new(file, 0), 5, b"more").unwrap();
@@ -523,14 +540,10 @@ fn a_file_whose_object_a_client_has_changed_is_as_long_as_that() {
         return;
     }
     let dir = place();
+    glint(dir.path(), &["format", "D", "--store", "extents"]).worked();
     let file = with_words(dir.path());
-    let ost = target(dir.path(), TargetKind::Ost);
-    let kv = Arc::new(ost.kv(&TABLES, KvOptions::new("OST0")).unwrap());
-    let objects = SealedObjects::new(Arc::new(ost.objects().unwrap()), kv.clone(), SEALS);
-    objects.write(ObjectId::new(file, 0), 5, b"more").unwrap();
-    objects.settle_all().unwrap();
-    kv.wait_durable(kv.committed()).unwrap();
-    drop((objects, kv, ost));
+    let id = ObjectId::new(file, 0);
+    on_objects(dir.path(), |objects| objects.write(id, 5, b"more")).unwrap();
     let ran = glint(dir.path(), &["fsck", "D"]);
     ran.failed_saying(&["one error"]);
     assert!(ran.out.contains("is 5 bytes long, and has 9"), "{ran:?}");

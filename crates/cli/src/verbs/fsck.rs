@@ -245,9 +245,11 @@ impl Checker {
         examined: Option<&Examined>,
         checked: &mut Checked,
     ) -> Result<(), String> {
-        let recorded = examined.map(|examined| {
-            let size = oss::fsck::recorded_size(&examined.kv, wrong.object);
-            size.map_err(|error| error.to_string())
+        let recorded = examined.map(|examined| match examined.has_extents {
+            // The store has it from the records.
+            true => Ok(wrong.found),
+            false => oss::fsck::recorded_size(&examined.kv, wrong.object)
+                .map_err(|error| error.to_string()),
         });
         let recorded = recorded.transpose()?.flatten();
         let is_newest = examined.is_some_and(|examined| examined.is_newest);
@@ -311,6 +313,7 @@ impl Checker {
         Ok(Examined {
             damaged,
             kv,
+            has_extents: target.has_extents(),
             is_newest,
         })
     }
@@ -321,6 +324,8 @@ struct Examined {
     /// Objects of which bytes are damaged.
     damaged: BTreeSet<oss::fsck::ObjectId>,
     kv: Arc<Kv>,
+    /// The records say where the bytes of objects are, and how many there are.
+    has_extents: bool,
     /// Neither it nor the MDT was an older copy, until this call made do with it.
     is_newest: bool,
 }
