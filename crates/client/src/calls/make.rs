@@ -269,7 +269,9 @@ impl Client {
                 return Ok(handle);
             }
         }
+        let again = self.register(fid, access, OpenIntent::Reopen).await;
+        // Last: where this boot of the MDT made the file, and others have removed it since, this keeps it.
         self.end_uses(fid, vec![handle]);
-        self.register(fid, access, OpenIntent::Reopen).await
+        again
     }
 }
