@@ -258,9 +258,20 @@ impl Client {
         }
     }
 
-    /// The MDT knows what is in the directory that the name leads to: it decides whether that may go.
+    /// The MDT knows what is in the directory that the name leads to: it decides whether that may go. It is
+    /// asked which that is where no lease says so, as after its restart.
     async fn report_births_in_named(&self, dir: Fid, name: &Name) {
-        let named = cached_name(&self.lock(), dir, name);
+        let named = {
+            let state = self.lock();
+            if state.births.is_empty() {
+                return;
+            }
+            cached_name(&state, dir, name)
+        };
+        let named = match named {
+            Some(fid) => Some(fid),
+            None => self.find(dir, name).await.ok().map(|(fid, _)| fid),
+        };
         if let Some(fid) = named {
             self.report_births_first(&[fid]).await;
         }

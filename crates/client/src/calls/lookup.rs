@@ -46,7 +46,7 @@ impl Client {
     }
 
     /// What the name leads to, and the stamp when a lease was seen to cover that.
-    async fn find(&self, dir: Fid, name: &Name) -> Result<(Fid, Option<u64>), FsError> {
+    pub(super) async fn find(&self, dir: Fid, name: &Name) -> Result<(Fid, Option<u64>), FsError> {
         let (cached, stamp) = {
             let state = self.lock();
             (cached(&state, dir, name), state.cache.stamp())

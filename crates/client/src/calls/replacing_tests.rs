@@ -247,3 +247,29 @@ fn bytes_that_are_lost_after_a_rename_under_a_write_lease_undo_it() {
         servers.heard()
     );
 }
+
+/// The MDT decides whether a directory may go, and knows only of removals that were reported.
+#[test]
+fn a_directory_is_removed_after_what_was_in_it_although_no_lease_says_where_its_name_leads() {
+    let servers = Servers::start();
+    let mount = servers.mount(None);
+    let client = mount.client().clone();
+    leased(&client, &[("old", OTHER)]);
+    servers.name(name("dir"), DIR);
+    block_on(async move {
+        let removed = client.unlink(place(DIR, "old"), false).await;
+        assert_eq!(removed, Ok(OTHER));
+        let _ = client.unlink(place(Fid::ROOT, "dir"), true).await;
+    });
+    let heard = servers.heard();
+    let is_set = |heard: &Heard| matches!(heard, Heard::Mdt(Request::Update { .. }, _));
+    let is_removal = |heard: &Heard| matches!(heard, Heard::Mdt(Request::Unlink { .. }, _));
+    let (set, removal) = (
+        heard.iter().position(is_set),
+        heard.iter().position(is_removal),
+    );
+    assert!(
+        set.is_some() && removal.is_none_or(|removal| set < Some(removal)),
+        "{heard:?}"
+    );
+}

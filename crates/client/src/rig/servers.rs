@@ -57,7 +57,7 @@ struct State {
     number: u64,
     /// Writes are changes that are not durable before they are synced.
     are_writes_changes: bool,
-    /// The last file that was made, and its name.
+    /// The last file that was made or named, and its name.
     made: Option<(Name, Fid)>,
 }
 
@@ -191,6 +191,11 @@ impl Servers {
     /// From now on this is answered as if the file were not there.
     pub fn forget(&self, is_stale: IsHeld) {
         self.known.lock().is_stale = is_stale;
+    }
+
+    /// The name leads to this file.
+    pub fn name(&self, name: Name, fid: Fid) {
+        self.known.lock().made = Some((name, fid));
     }
 
     /// From now on the OST may lose what is written.
