@@ -81,6 +81,31 @@ fn a_size_that_is_none_or_too_small_is_refused_and_nothing_is_made() {
     }
 }
 
+/// As on ext2. Who asks for extents there is told why not.
+#[test]
+fn where_no_space_is_taken_beforehand_objects_are_files() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    shell(
+        at,
+        "truncate -s 64M disk && mkfs.ext2 -q disk && mkdir small",
+    )
+    .worked();
+    shell(at, "mount -o loop disk small").worked();
+    let made = glint(at, &["format", "small/D"]);
+    let store = support::stored::store_of(&at.join("small/D"));
+    let refused = glint(at, &["format", "small/E", "--store", "extents"]);
+    let left = shell(at, "ls small/D/ost0 small/E");
+    shell(at, "umount small").worked();
+    made.worked();
+    assert_eq!(store, "ost0/objects");
+    assert!(refused.err.contains("take space for it"), "{refused:?}");
+    assert!(!left.out.contains("extents"), "{left:?}");
+}
+
 /// A loop device, for as long as the test runs.
 struct Loop {
     path: String,

@@ -21,7 +21,7 @@ pub use allocator::{Extent, Options, PreallocTable, Statistics};
 pub use audit::{Finding, audit};
 pub use commit::{Commit, Row, Taken};
 pub use device::{ExtentDisk, Opened};
-pub use file::{make as make_file, make_on as make_on_device};
+pub use file::{is_unsupported, make as make_file, make_on as make_on_device};
 pub use geometry::{Geometry, StoreId};
 pub use log::{Area, Log, LogFull, Piece};
 pub use objects::ExtentObjects;

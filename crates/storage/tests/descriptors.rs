@@ -32,7 +32,7 @@ fn without_a_descriptor_fences_are_kept_and_objects_made_written_and_synced() {
         server_key: None,
         targets: vec![TargetName::ost(0)],
         created: Timestamp { secs: 7, nanos: 0 },
-        bytes: Default::default(),
+        bytes: storage::ObjectBytes::Files,
     };
     let mut rng = SeededRng::new(1);
     TargetDir::format(dir.path(), &request, &mut |_, _| Ok(()), &mut rng).unwrap();

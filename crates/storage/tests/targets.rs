@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use base::{ByteRange, Fid, SeededRng, TargetName, Timestamp};
 use storage::{
-    Batch, Commit, FileDisk, FormatRequest, KeyKind, KvOptions, ObjectId, ObjectStore, State,
-    StorageError, Superblock, SystemRandom, TableId, TargetDir, TargetError, TargetKey, Uuid,
+    Batch, Commit, FileDisk, FormatRequest, KeyKind, KvOptions, ObjectBytes, ObjectId, ObjectStore,
+    State, StorageError, Superblock, SystemRandom, TableId, TargetDir, TargetError, TargetKey,
+    Uuid,
 };
 
 fn request(targets: &[TargetName]) -> FormatRequest {
@@ -24,7 +25,7 @@ fn request(targets: &[TargetName]) -> FormatRequest {
         server_key: None,
         targets: targets.to_vec(),
         created: Timestamp { secs: 7, nanos: 0 },
-        bytes: Default::default(),
+        bytes: ObjectBytes::Files,
     }
 }
 

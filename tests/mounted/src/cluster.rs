@@ -80,7 +80,7 @@ impl Cluster {
     /// The same without the usual.
     pub fn of(layout: Layout<'_>) -> Cluster {
         let dir = tempfile::tempdir().expect("a directory for everything");
-        let targets = format(dir.path(), layout.places);
+        let targets = format(dir.path(), &layout);
         if layout.has_links {
             make_hub();
         }
@@ -146,7 +146,7 @@ impl Cluster {
             .dir
             .path()
             .join(format!("targets{}", self.targets.len()));
-        format_one(&path, roles, self.targets.first());
+        format_one(&path, (roles, None), self.targets.first());
         let number = self.targets.len();
         self.targets.push(path.clone());
         self.add_server(number..=number, &Layout::default());
@@ -586,22 +586,24 @@ impl Cluster {
 }
 
 /// Makes targets of these roles, each in a directory of its own below `dir` or where it says.
-fn format(dir: &Path, places: &[(Option<&Path>, &str)]) -> Vec<PathBuf> {
+fn format(dir: &Path, layout: &Layout<'_>) -> Vec<PathBuf> {
     let mut targets: Vec<PathBuf> = Vec::new();
-    for (number, (place, roles)) in places.iter().enumerate() {
+    for (number, (place, roles)) in layout.places.iter().enumerate() {
         let path = place.unwrap_or(dir).join(format!("targets{number}"));
-        format_one(&path, roles, targets.first());
+        format_one(&path, (roles, layout.store), targets.first());
         targets.push(path);
     }
     targets
 }
 
-/// What holds the bytes of objects, `MOUNTED_STORE` says: `extents` tries the tests over extents.
-fn format_one(path: &Path, roles: &str, first: Option<&PathBuf>) {
+/// Where a test does not say what holds the bytes of objects, `MOUNTED_STORE` does: `files` tries the tests
+/// over files.
+fn format_one(path: &Path, (roles, store): (&str, Option<&str>), first: Option<&PathBuf>) {
     let mut format = Command::new(glint());
     format.arg("format").arg(path).args(["--role", roles]);
-    if let Ok(store) = std::env::var("MOUNTED_STORE") {
-        format.args(["--store", &store]);
+    let asked = std::env::var("MOUNTED_STORE").ok();
+    if let Some(store) = store.or(asked.as_deref()) {
+        format.args(["--store", store]);
     }
     if let Some(first) = first {
         format.arg("--join").arg(first);

@@ -10,6 +10,8 @@ pub struct Layout<'a> {
     /// Directories with targets: where, if not beside the mounts, and their roles. The first has the
     /// MGS.
     pub places: &'a [(Option<&'a Path>, &'a str)],
+    /// What holds the bytes of objects, as `glint format --store` calls it, if not the usual.
+    pub store: Option<&'a str>,
     /// Each directory is served by a process of its own.
     pub is_apart: bool,
     /// After this a mount that does not answer is evicted, if not after the usual time.
@@ -26,6 +28,7 @@ impl Default for Layout<'_> {
     fn default() -> Self {
         Layout {
             places: &[(None, "mgs,mdt,ost")],
+            store: None,
             is_apart: false,
             timeout: None,
             has_links: false,

@@ -1,5 +1,5 @@
 //! Effects of one mount's calls that another mount sees at once. A file's ctime, the end of a use for writing
-//! or execution, space after a removal; also sizes that no OST can hold.
+//! or execution, and space after a removal.
 // SEMANTICS: op.stat, op.open, op.exec, op.statfs, op.write, op.truncate
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
@@ -13,7 +13,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mounted::{Cluster, SmallDisk, own_descriptors};
-use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statvfs::statvfs;
 
 const PROGRAMS: usize = 25;
@@ -235,39 +234,4 @@ fn space_of_a_removed_file_comes_back_at_once_although_it_is_asked_for_before() 
             thread::sleep(Duration::from_millis(20));
         }
     }
-}
-
-fn is_too_big<T: std::fmt::Debug>(result: io::Result<T>) {
-    assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EFBIG));
-}
-
-/// On ext4 a file ends before 16 TiB.
-#[test]
-fn what_the_disk_of_the_ost_cannot_hold_is_refused_at_the_call() {
-    const LIMIT: u64 = (1 << 44) - 4096;
-    let disk = SmallDisk::ext4(1 << 30);
-    let mut cluster = Cluster::start_at(&[(None, "mgs,mdt"), (Some(disk.path()), "ost")]);
-    let mount = cluster.mount();
-    let path = cluster.root(mount).join("file");
-    let file = File::create(&path).unwrap();
-    file.write_all_at(b"first", 0).unwrap();
-    is_too_big(file.write_at(b"x", LIMIT));
-    is_too_big(file.write_at(b"x", (1 << 44) + (1 << 20)));
-    is_too_big(file.set_len(LIMIT + 1));
-    let keep = FallocateFlags::FALLOC_FL_KEEP_SIZE;
-    is_too_big(fallocate(&file, keep, LIMIT as i64, 4096).map_err(io::Error::from));
-    assert_eq!(fs::metadata(&path).unwrap().len(), 5);
-    assert_eq!(file.write_at(b"too much", LIMIT - 4).unwrap(), 4);
-    file.write_all_at(b"last", LIMIT - 4).unwrap();
-    file.sync_all().unwrap();
-    assert_eq!(fs::metadata(&path).unwrap().len(), LIMIT);
-    let append = OpenOptions::new().append(true).open(&path).unwrap();
-    is_too_big(io::Write::write(&mut &append, b"x"));
-    append.sync_all().unwrap();
-    let mut read = [0; 4];
-    File::open(&path)
-        .unwrap()
-        .read_exact_at(&mut read, LIMIT - 4)
-        .unwrap();
-    assert_eq!(&read, b"last");
 }

@@ -31,10 +31,12 @@ pub struct Format {
     /// The directory whose file system to join, and whose keys to use.
     #[arg(long, value_name = "DIR")]
     join: Option<PathBuf>,
-    /// What holds the bytes of objects: files, or extents of one file. That has the space of its file system,
-    /// or a size (extents:64G).
-    #[arg(long, hide = true, default_value = "files", value_parser = parse_store)]
-    store: ObjectBytes,
+    /// What holds the bytes of objects: extents of one sparse file, or files.
+    ///
+    /// The file has the space of its file system, or a size (extents:64G). Without this option it is
+    /// extents, but files where the file system takes no space beforehand.
+    #[arg(long, value_name = "extents[:SIZE]|files", value_parser = parse_store)]
+    store: Option<ObjectBytes>,
     /// The block device that holds the bytes of objects, as extents. The directory keeps the records.
     #[arg(long, hide = true, value_name = "DEVICE", conflicts_with = "store")]
     device: Option<PathBuf>,
@@ -67,7 +69,7 @@ impl Format {
     /// What is to hold the bytes of objects.
     fn bytes(&self) -> Result<ObjectBytes, String> {
         let Some(device) = &self.device else {
-            return Ok(self.store.clone());
+            return Ok(self.store.clone().unwrap_or_default());
         };
         let osts = self
             .role
@@ -162,7 +164,7 @@ pub fn format(
     name: &str,
     join: Option<&Path>,
 ) -> Result<(), String> {
-    format_with(dir, targets, name, (join, ObjectBytes::Files))
+    format_with(dir, targets, name, (join, ObjectBytes::Usual))
 }
 
 fn format_with(

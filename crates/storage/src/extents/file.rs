@@ -1,5 +1,6 @@
 //! The file that a target's extents are in: how large it is, and how it is made.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use allocator::Block;
@@ -50,10 +51,18 @@ fn growing_geometry(id: StoreId, disk: &FileDisk) -> Result<Geometry> {
             done => return done.map(|()| geometry),
         }
     }
-    Err(StorageError::refused(
-        disk.path().display(),
-        "no file can be so long",
-    ))
+    Err(StorageError::FileTooBig {
+        at: disk.path().display().to_string(),
+    })
+}
+
+/// The file system can have no such file: it takes no space beforehand, or has no files so long.
+pub fn is_unsupported(error: &StorageError) -> bool {
+    match error {
+        StorageError::FileTooBig { .. } => true,
+        StorageError::Io { kind, .. } => *kind == ErrorKind::Unsupported,
+        _ => false,
+    }
 }
 
 /// Makes an empty store on the block device at `path`, which has `bytes` of it, or all. With `erases`, what

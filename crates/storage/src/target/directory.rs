@@ -91,8 +91,11 @@ pub struct FormatRequest {
 /// What holds the bytes of an OST's objects.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ObjectBytes {
-    /// A file each.
+    /// Extents of one file that has the space of its file system; files where that can take no space for it,
+    /// or where no file can be so long.
     #[default]
+    Usual,
+    /// A file each.
     Files,
     /// Extents of one file.
     Extents {

@@ -84,6 +84,18 @@ fn make_target(
     make_directory(path)?;
     match bytes {
         _ if target.kind != TargetKind::Ost => {}
+        ObjectBytes::Usual => {
+            let file = path.join(EXTENTS);
+            let id = StoreId(superblock.target_uuid.0);
+            match extents::make_file(&file, id, None) {
+                Err(error) if extents::is_unsupported(&error) => {
+                    tracing::warn!("{target}: objects will be files: {error}");
+                    fs::remove_file(&file).map_err(|e| TargetError::io(&file, "remove it", &e))?;
+                    make_directory(&path.join(OBJECTS))?;
+                }
+                made => made?,
+            }
+        }
         ObjectBytes::Files => make_directory(&path.join(OBJECTS))?,
         ObjectBytes::Extents { bytes } => {
             let id = StoreId(superblock.target_uuid.0);
