@@ -9,7 +9,7 @@ use std::thread;
 
 use crate::simulation::{IS_SIMULATED, SIMULATION, Simulation, is_simulated, key};
 
-/// As `std::thread::LocalKey`; made by [`local!`](crate::local).
+/// As `std::thread::LocalKey`; made by [`local!`](crate::local!).
 pub struct LocalKey<T: 'static> {
     real: &'static thread::LocalKey<T>,
     first: fn() -> T,
