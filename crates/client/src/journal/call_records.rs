@@ -367,6 +367,15 @@ impl Redone {
         lock(&self.0).insert((head.origin, head.name), waiting);
     }
 
+    /// The process before has asked for a change on behalf of the present task's origin.
+    pub fn knows_origin(&self) -> bool {
+        let Some(origin) = executor::origin() else {
+            return false;
+        };
+        let is_its = |(number, _): &(u64, String)| *number == origin.number();
+        lock(&self.0).keys().any(is_its)
+    }
+
     /// What became of this change, if it was asked for already on behalf of the present task's origin.
     pub async fn take(&self, request: &Request) -> Option<Outcome> {
         let origin = executor::origin()?;
