@@ -80,13 +80,17 @@ impl CachedAttr {
     /// Attributes came with an answer; those that are known may be newer. What covers them is as before.
     /// Returns whether they were taken.
     pub fn take(&mut self, attr: Attr) -> bool {
-        let is_older = self
-            .known()
-            .is_some_and(|known| known.version > attr.version);
+        let is_older = self.are_newer_than(&attr);
         if !is_older {
             self.attr = Some(attr);
         }
         !is_older
+    }
+
+    /// Those that are known are of a later change of the file.
+    pub fn are_newer_than(&self, attr: &Attr) -> bool {
+        self.known()
+            .is_some_and(|known| known.version > attr.version)
     }
 
     /// Attributes came with an answer that says what covers them. Returns whether they were taken.

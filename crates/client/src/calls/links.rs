@@ -436,7 +436,11 @@ impl Drop for Removing {
 /// A file came to the directory of `mark`: the old directory's lease covers it no more.
 fn moved(state: &mut State, node: &Node, mark: Mark) {
     state.take_node(node, mark);
-    state.cache.inode(node.fid).seen_in(mark.dir);
+    let inode = state.cache.inode(node.fid);
+    // Another move may have been answered first.
+    if !inode.attrs.are_newer_than(&node.attr) {
+        inode.seen_in(mark.dir);
+    }
 }
 
 /// A file has one name less, by what was asked at `asked`. Its other names may be in other directories: this

@@ -201,7 +201,7 @@ impl Client {
             if let Some(node) = &entry.node {
                 state.take_node(node, mark);
             } else if lists {
-                state.cache.inode(entry.fid).seen_in(mark.dir);
+                state.take_listed(entry, mark);
             }
         }
         let newer = state.cache.changes_since(mark);

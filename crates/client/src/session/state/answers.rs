@@ -7,7 +7,7 @@ use base::{Fid, LockHandle, Name, TargetIndex};
 use dlm::{Bits, Mode};
 use wire::FileKind;
 use wire::attr::{Cover, DirState, Grant, Node};
-use wire::mdt::{Lease, Page};
+use wire::mdt::{DirEntry, Lease, Page};
 use wire::ost::ObjectAttr;
 
 use super::State;
@@ -139,7 +139,9 @@ impl State {
         }
         let has_moved = edits.move_of(node.fid).is_some();
         let inode = self.cache.inode(node.fid);
-        if dir != Fid::NONE && dir != node.fid {
+        // Since an older answer was asked for, the file may have moved elsewhere.
+        let is_older = inode.attrs.are_newer_than(&node.attr);
+        if dir != Fid::NONE && dir != node.fid && !is_older {
             inode.seen_in(dir);
         }
         // Under the EX lock the truth is here, but for what only the MDT changes.
@@ -159,6 +161,14 @@ impl State {
         }
         if inode.attrs.take_covered(attr, covered) && !node.attr.has_xattrs {
             inode.forget_xattrs();
+        }
+    }
+
+    /// A list of the mark's directory has the file, and does not bring its attributes. The file may have
+    /// moved elsewhere since the list was asked for.
+    pub fn take_listed(&mut self, entry: &DirEntry, mark: Mark) {
+        if !self.cache.may_have_changed(mark, &entry.name) {
+            self.cache.inode(entry.fid).seen_in(mark.dir);
         }
     }
 

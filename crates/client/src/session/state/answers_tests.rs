@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use wire::SizeState;
-use wire::mdt::DirEntry;
 
 use super::*;
+use crate::cache::local_changes::NameChange;
 use crate::cache::withdrawn::Withdrawn;
 use crate::rig::attr_at;
 use crate::session::locks::Locks;
@@ -139,4 +139,33 @@ fn a_directorys_own_lock_does_not_cover_what_is_older_than_a_change_in_it() {
     let later = state.cache.mark(DIR);
     state.take_node(&node, later);
     assert!(state.attr_valid(sub));
+}
+
+#[test]
+fn an_answer_from_before_a_move_does_not_set_the_directory_back() {
+    let (mut state, elsewhere) = (state(), Fid(8));
+    let asked = state.cache.mark(DIR);
+    let (before, mut after) = (node(11), node(11));
+    after.attr.version += 1;
+    state.take_node(&before, asked);
+    state.take_node(&after, state.cache.mark(elsewhere));
+    state.take_node(&before, asked);
+    assert_eq!(state.cache.inode(Fid(11)).dir(), elsewhere);
+    after.attr.version += 1;
+    state.take_node(&after, state.cache.mark(DIR));
+    assert_eq!(state.cache.inode(Fid(11)).dir(), DIR, "it has come back");
+}
+
+#[test]
+fn a_list_from_before_a_move_does_not_set_the_directory_back() {
+    let (mut state, elsewhere) = (state(), Fid(8));
+    let (asked, page) = (state.cache.mark(DIR), page(&[11]));
+    state
+        .cache
+        .name_changed(DIR, NameChange::Removed(name(11)), true);
+    state.cache.inode(Fid(11)).seen_in(elsewhere);
+    state.take_listed(&page.entries[0], asked);
+    assert_eq!(state.cache.inode(Fid(11)).dir(), elsewhere);
+    state.take_listed(&page.entries[0], state.cache.mark(DIR));
+    assert_eq!(state.cache.inode(Fid(11)).dir(), DIR, "it has come back");
 }
