@@ -4,15 +4,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
-use std::fs::{self, File};
+use std::fs::{self, File, FileTimes};
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, fchown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use mounted::{Cluster, output, run};
+use rustix::fs::XattrFlags;
 
 /// So many directories, and so many files in each.
 const MANY: (usize, usize) = (50, 100);
@@ -197,6 +198,108 @@ fn files_take_names_of_known_files_without_a_request() {
     sync(&root);
     assert_eq!(output(&root, LOOK), seen);
     assert_eq!(output(cluster.root(1), LOOK), seen);
+    is_at_rest(cluster);
+}
+
+/// What is done to a directory, by its path and open, before it goes.
+type Before = fn(&Path, &File);
+
+const BEFORE: [Before; 5] = [
+    |path, _| chown(path, Some(7), Some(77)).unwrap(),
+    |path, _| fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap(),
+    |_, open| set_old(open).unwrap(),
+    |path, open| {
+        set_old(open).unwrap();
+        fs::write(path.join("new"), "").unwrap();
+        fs::remove_file(path.join("new")).unwrap();
+    },
+    |_, _| {},
+];
+
+fn set_old(open: &File) -> std::io::Result<()> {
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(981_158_400);
+    open.set_times(FileTimes::new().set_modified(old))
+}
+
+/// What is seen of an open directory while its name goes, and of changes of it afterwards.
+fn goes_while_it_is_open(path: &Path, before: Before, is_known: bool) -> Vec<String> {
+    let open = File::open(path).unwrap();
+    if is_known {
+        // The MDT hears of the use by the attempt.
+        let full = path.with_file_name("b").join("full");
+        assert!(fs::rename(path, full).is_err());
+    }
+    before(path, &open);
+    let changed = open.metadata().unwrap();
+    let look = || {
+        let now = open.metadata().unwrap();
+        let is_set = (now.mtime() < 1_000_000_000).then_some(now.mtime());
+        let has_moved = (now.ctime(), now.ctime_nsec()) > (changed.ctime(), changed.ctime_nsec());
+        let owner = (now.uid(), now.gid());
+        format!(
+            "{:o} {owner:?} {} {is_set:?} {has_moved}",
+            now.mode(),
+            now.nlink()
+        )
+    };
+    let mut seen = vec![look()];
+    thread::sleep(Duration::from_millis(20));
+    fs::remove_dir(path).unwrap();
+    seen.push(look());
+    open.sync_all().unwrap();
+    seen.push(look());
+    let attribute = |name| {
+        let mut value = [0_u8; 9];
+        rustix::fs::fgetxattr(&open, name, &mut value).map(|len| value[..len].to_vec())
+    };
+    seen.push(format!("{:?}", attribute("user.a")));
+    open.set_permissions(fs::Permissions::from_mode(0o751))
+        .unwrap();
+    fchown(&open, Some(8), Some(9)).unwrap();
+    seen.push(look());
+    set_old(&open).unwrap();
+    rustix::fs::fsetxattr(&open, "user.a", b"value", XattrFlags::CREATE).unwrap();
+    let again = rustix::fs::fsetxattr(&open, "user.a", b"value", XattrFlags::CREATE);
+    seen.extend([look(), format!("{again:?} {:?}", attribute("user.a"))]);
+    rustix::fs::fremovexattr(&open, "user.a").unwrap();
+    seen.extend([format!("{:?}", attribute("user.a")), look()]);
+    seen
+}
+
+#[test]
+fn a_directory_that_goes_while_it_is_open_keeps_its_attributes_and_takes_new_ones() {
+    let make =
+        "mkdir -p p/b/full p/b/full/sub; for i in 0 1 2 3 4; do mkdir p/known$i p/unknown$i; done";
+    let cluster = cold(Cluster::with_mounts(2), make);
+    let (root, local) = (cluster.root(0).to_owned(), cluster.local());
+    run(&local, make);
+    for wbc in [1, 0] {
+        cluster.set_param(0, "wbc", wbc);
+        // It has ids for new files, and write leases.
+        run(
+            &root,
+            "ls -lR p; for d in p p/*; do : > $d/new; rm $d/new; done",
+        );
+        for (number, before) in BEFORE.into_iter().enumerate() {
+            for (name, is_known) in [("known", true), ("unknown", false)] {
+                let name = format!("p/{name}{number}");
+                sync(&root);
+                let [here, there] = [&root, &local]
+                    .map(|dir| goes_while_it_is_open(&dir.join(&name), before, is_known));
+                assert_eq!(here, there, "wbc {wbc}: {name}");
+                for dir in [&root, &local] {
+                    fs::create_dir(dir.join(&name)).unwrap();
+                }
+            }
+        }
+        let work =
+            "cd p/known0; rmdir ../known0; chmod 700 .; chown 3:4 .; stat -c '%a %u %g %h' .";
+        let [here, there] = [&root, &local].map(|dir| output(dir, work));
+        assert_eq!(here, there, "wbc {wbc}");
+        for dir in [&root, &local] {
+            fs::create_dir(dir.join("p/known0")).unwrap();
+        }
+    }
     is_at_rest(cluster);
 }
 

@@ -92,13 +92,14 @@ fn a_mount_that_writes_names_back_alone_agrees_with_the_oracle() {
 
 /// The first: a new file is moved away from a name, and gets that name again. The second: a new file has
 /// names in two directories, and loses the one that it got last. The third: a new directory gets a name, and
-/// then a time.
+/// then a time. The fourth: a directory that is open gets another group, and goes.
 #[test]
 fn what_once_failed_of_names_that_are_written_back_agrees_with_the_oracle() {
     let seeds = [
         (160_876_676, 5_700),
         (2_775_259_762, 1_950),
         (3_371_496_772, 6_050),
+        (1_855_621_591, 850),
     ];
     for (seed, operations) in seeds {
         let cluster = Cluster::with_mounts(1);

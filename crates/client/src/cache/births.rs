@@ -136,6 +136,11 @@ impl Births {
         are_new || self.edits.are_names_of(dir)
     }
 
+    /// Attributes of the directory changed here, be it with names in it of which the MDT never hears.
+    pub fn are_attributes_of(&self, dir: Fid) -> bool {
+        self.dated.contains_key(&dir) || self.edits.is_amended(dir)
+    }
+
     /// All directories whose write leases are needed to report what there is.
     pub fn leases(&self) -> BTreeSet<Fid> {
         self.dirs().into_iter().chain(self.edits.leases()).collect()

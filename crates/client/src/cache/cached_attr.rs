@@ -191,10 +191,11 @@ impl CachedAttr {
         }
     }
 
-    /// It has lost its last name here.
-    pub fn removed_here(&mut self) {
+    /// It has lost its last name here, at `now`.
+    pub fn removed_here(&mut self, now: Timestamp) {
         if let Some(attr) = &mut self.attr {
             attr.nlink = 0;
+            attr.ctime = attr.ctime.later(now);
         }
         self.cover_lost();
     }

@@ -174,13 +174,28 @@ impl Client {
             let request = |dir| Request::SetAttr {
                 fid,
                 dir,
-                change,
+                change: change.clone(),
                 caller,
                 under: LockHandle(0),
             };
-            self.change_at_mdt(fid, request).await?;
+            match self.change_at_mdt(fid, request).await {
+                Err(FsError::Stale) if self.is_removed_directory(fid) => {
+                    self.change_removed(fid, &change);
+                }
+                changed => changed?,
+            }
         }
         self.stat(fid).await
+    }
+
+    /// Changes a removed directory of which the MDT knows nothing any more. Only processes of this mount that
+    /// have it open, or work in it, can tell.
+    fn change_removed(&self, fid: Fid, change: &SetAttr) {
+        let now = self.0.clock.now();
+        let mut state = self.lock();
+        let attrs = &mut state.cache.inode(fid).attrs;
+        let before = attrs.known().map(|attr| attr.mtime_set.later(attr.ctime));
+        attrs.change_here(change, now.later(before.unwrap_or_default()));
     }
 
     /// When bytes of the file were written last, by anybody, where the MDT may not know. A time

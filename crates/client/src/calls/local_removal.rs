@@ -68,7 +68,7 @@ impl Client {
             });
         }
         let may_go = match directory {
-            true => is_removable_directory(state, fid),
+            true => is_removable_directory(state, dir, fid),
             false => is_removable_file(state, dir, fid),
         };
         if !may_go || named.cookie == 0 || state.births.len() >= EDITS_MAX {
@@ -86,9 +86,9 @@ impl Client {
     }
 }
 
-/// The directory is this mount's alone, and empty. That it may be open does not matter: its attributes are
-/// then those of a removed directory.
-fn is_removable_directory(state: &State, fid: Fid) -> bool {
+/// The directory is this mount's alone, and empty. It may be open: then the MDT may keep it, with the
+/// attributes that were reported, so all of them must have been.
+fn is_removable_directory(state: &State, dir: Fid, fid: Fid) -> bool {
     let is_whole = state
         .cache
         .known(fid)
@@ -97,6 +97,15 @@ fn is_removable_directory(state: &State, fid: Fid) -> bool {
         && !state.births.is_unborn(fid)
         && may_change(state, fid).is_some()
         && is_empty(state, fid)
+        && (!state.births.are_attributes_of(fid) || is_used_by_none(state, dir, fid))
+}
+
+/// No process has the directory open, be it here or by another mount.
+fn is_used_by_none(state: &State, dir: Fid, fid: Fid) -> bool {
+    let above = state.cache.directory_of(dir);
+    let is_used_elsewhere = above.is_some_and(|above| above.outside.contains(&fid));
+    let file = state.cache.file_of(fid);
+    !is_used_elsewhere && file.is_none_or(FileState::is_unused)
 }
 
 /// The MDT knows the file, its only name is in this directory, and may go; nobody uses the file.

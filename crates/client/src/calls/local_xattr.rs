@@ -1,6 +1,8 @@
-//! Extended attributes of files that nobody has heard of (ADR 19).
+//! Extended attributes of what this mount alone knows: files that nobody has heard of (ADR 19), and removed
+//! directories that the MDT has forgotten.
 
 use base::{Fid, FsError};
+use wire::FileKind;
 use wire::mdt::XattrMode;
 use wire::xattr::check_name;
 
@@ -46,6 +48,35 @@ impl Client {
         let now = self.0.clock.now();
         state.cache.inode(fid).change_xattrs_here(values, now);
         Some(Ok(()))
+    }
+
+    /// All of a removed directory of which the MDT knows nothing any more.
+    ///
+    /// # Errors
+    /// `Stale`: it had some, and nobody knows them.
+    pub(crate) fn xattrs_of_removed(&self, fid: Fid) -> Result<Xattrs, FsError> {
+        let state = self.lock();
+        let inode = state.cache.known(fid).ok_or(FsError::Stale)?;
+        match inode.attrs.known().is_some_and(|attr| attr.has_xattrs) {
+            true => inode.xattrs().cloned().ok_or(FsError::Stale),
+            false => Ok(Xattrs::new()),
+        }
+    }
+
+    /// Sets or removes one of such a directory.
+    pub(crate) fn change_xattr_of_removed(
+        &self,
+        fid: Fid,
+        name: &[u8],
+        new: New<'_>,
+    ) -> Result<(), FsError> {
+        check_name(name, FileKind::Directory)?;
+        let mut values = self.xattrs_of_removed(fid)?;
+        change(&mut values, name, new)?;
+        let now = self.0.clock.now();
+        let mut state = self.lock();
+        state.cache.inode(fid).change_xattrs_here(values, now);
+        Ok(())
     }
 }
 

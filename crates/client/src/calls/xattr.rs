@@ -33,7 +33,12 @@ impl Client {
             let state = self.lock();
             (state.cache.mark(fid), state.cache.stamp())
         };
-        let reply = self.0.mdt(Request::GetXattrs { fid }).await?;
+        let reply = match self.0.mdt(Request::GetXattrs { fid }).await {
+            Err(FsError::Stale) if self.is_removed_directory(fid) => {
+                return self.xattrs_of_removed(fid);
+            }
+            reply => reply?,
+        };
         let Reply::Xattrs { values, cover } = reply else {
             return Err(unexpected(&reply));
         };
@@ -76,11 +81,16 @@ impl Client {
         let ask = |dir| Request::SetXattr {
             fid,
             dir,
-            name,
-            value,
+            name: name.clone(),
+            value: value.clone(),
             mode,
         };
-        self.change_xattr(fid, ask).await
+        match self.change_xattr(fid, ask).await {
+            Err(FsError::Stale) if self.is_removed_directory(fid) => {
+                self.change_xattr_of_removed(fid, &name, Some((&value, mode)))
+            }
+            set => set,
+        }
     }
 
     /// Removes one.
@@ -88,8 +98,16 @@ impl Client {
         if let Some(removed) = self.change_xattr_here(fid, &name, None) {
             return removed;
         }
-        let ask = |dir| Request::RemoveXattr { fid, dir, name };
-        self.change_xattr(fid, ask).await
+        let ask = |dir| {
+            let name = name.clone();
+            Request::RemoveXattr { fid, dir, name }
+        };
+        match self.change_xattr(fid, ask).await {
+            Err(FsError::Stale) if self.is_removed_directory(fid) => {
+                self.change_xattr_of_removed(fid, &name, None)
+            }
+            removed => removed,
+        }
     }
 
     async fn change_xattr(

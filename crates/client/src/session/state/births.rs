@@ -259,7 +259,7 @@ impl State {
             }
             self.names_changed(dir, links, now);
         }
-        self.cache.inode(fid).attrs.removed_here();
+        self.cache.inode(fid).attrs.removed_here(now);
         self.drop_if_idle(fid);
     }
 

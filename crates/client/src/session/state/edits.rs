@@ -33,11 +33,11 @@ impl State {
         self.cache.name_changed(dir, gone, true);
         self.names_changed(dir, -i32::from(is_directory), now);
         self.births.remove(removal, since);
-        self.file_goes(fid);
+        self.file_goes(fid, now);
     }
 
     /// The file has no name any more.
-    fn file_goes(&mut self, fid: Fid) {
+    fn file_goes(&mut self, fid: Fid, now: Timestamp) {
         if let Some(at) = self.births.dated(fid) {
             self.end_date(fid, at);
         }
@@ -46,7 +46,7 @@ impl State {
         if file.is_some_and(|file| file.is_idle()) {
             self.with_pages(fid, |file| file.pages.discard(base::ByteRange::ALL));
         }
-        self.cache.inode(fid).attrs.removed_here();
+        self.cache.inode(fid).attrs.removed_here(now);
         self.drop_if_idle(fid);
     }
 
@@ -95,7 +95,7 @@ impl State {
             ctime: now,
         };
         self.births.remove(removal, since);
-        self.file_goes(fid);
+        self.file_goes(fid, now);
     }
 
     /// The write lease of its directory, or of a directory its own, covers the attributes: which lease that
@@ -103,7 +103,9 @@ impl State {
     pub fn amended_under(&self, fid: Fid, change: &SetAttr) -> Option<Fid> {
         let inode = self.cache.known(fid)?;
         let attr = inode.attrs.known()?;
-        if self.births.is_unborn(fid) || self.births.edits().is_removed(fid) {
+        // A call that removes the file, or moves it elsewhere, would be there first.
+        let goes = self.births.edits().is_removed(fid) || self.cache.may_be_removed(fid);
+        if self.births.is_unborn(fid) || goes {
             return None;
         }
         if attr.kind == FileKind::Directory {
@@ -168,4 +170,38 @@ fn is_quiet(file: &FileState) -> bool {
         && file.pages.dirty_bytes() == 0
         && file.resizes.is_empty()
         && file.durability.writing() == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use base::TargetIndex;
+    use wire::{Attr, SizeState};
+
+    use super::*;
+    use crate::rig::attr_at;
+    use crate::session::locks::Locks;
+
+    #[test]
+    fn attributes_of_a_file_that_a_call_may_remove_are_changed_by_a_request() {
+        let mut state = State::new(Locks::new([]), Arc::new(AtomicU64::new(0)));
+        let (dir, file) = (Fid(7), Fid(8));
+        state.cache.inode(file).seen_in(dir);
+        state.cache.inode(file).attrs.take(Attr {
+            size_state: SizeState::Strict,
+            nlink: 1,
+            ..attr_at(TargetIndex(0))
+        });
+        let lease = |state: &State| state.amended_under(file, &SetAttr::default());
+        assert_eq!(lease(&state), Some(dir));
+        state.cache.inode(file).begin_losing_name();
+        assert_eq!(lease(&state), None);
+        state.cache.inode(file).end_losing_name();
+        state.cache.begin_blind_removal();
+        assert_eq!(lease(&state), None);
+        state.cache.end_blind_removal();
+        assert_eq!(lease(&state), Some(dir));
+    }
 }
