@@ -12,7 +12,7 @@ use nix::sys::mman::{MapFlags, MsFlags, ProtFlags, mmap, msync, munmap};
 pub struct Mapping {
     start: NonNull<libc::c_void>,
     len: usize,
-    _file: File,
+    file: Option<File>,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread; accesses are volatile single bytes.
@@ -29,8 +29,13 @@ impl Mapping {
         Ok(Mapping {
             start,
             len,
-            _file: file,
+            file: Some(file),
         })
+    }
+
+    /// Closes the file, which stays open by the mapping.
+    pub fn close_file(&mut self) {
+        self.file = None;
     }
 
     fn at(&self, offset: usize) -> *mut u8 {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use mounted::{Cluster, glint};
+use mounted::{Cluster, Mapping, glint};
 
 fn len(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
@@ -77,4 +77,21 @@ fn a_size_is_the_writers_unless_the_mount_is_content_with_less() {
         wait_until_exact(&here);
         assert_eq!((len(&there), len(&content)), (23, 23));
     });
+}
+
+/// The kernel says that a file is closed when it has time to, and what it has not said by then it never says.
+#[test]
+fn a_size_is_exact_after_a_mount_that_did_not_hear_that_the_file_was_closed() {
+    let mut cluster = Cluster::with_mounts(1);
+    let path = cluster.root(0).join("file");
+    cluster.timed("writing", || fs::write(&path, [b'x'; 5000]).unwrap());
+    let mut mapping = Mapping::new(&path, 5000).unwrap();
+    mapping.close_file();
+    cluster.freeze_mount(0);
+    drop(mapping);
+    nix::mount::umount(cluster.root(0)).unwrap();
+    cluster.thaw_mount(0);
+    cluster.unmount(0);
+    cluster.mount_again(0).unwrap();
+    assert_eq!(on_mdt(&path), (true, 5000));
 }

@@ -428,6 +428,13 @@ impl Client {
         drop(asked);
     }
 
+    /// Nothing is open any more, whatever the kernel has said.
+    pub(crate) fn release_all(&self) {
+        let (files, dirs) = self.lock().handles.ids();
+        files.into_iter().for_each(|file| self.release(file));
+        dirs.into_iter().for_each(|dir| self.releasedir(dir));
+    }
+
     /// Tells the MDT of uses that are over. Nobody reads here any more, or another use took their
     /// place, or they were told of to a boot of the MDT that is over itself.
     pub(crate) fn end_uses(&self, fid: Fid, ended: Vec<OpenHandle>) {

@@ -148,6 +148,8 @@ impl Mounted {
             return Ok(());
         }
         let client = self.client.clone();
+        // With the mount goes what the kernel still had to say of closed files.
+        client.release_all();
         let left = block_on(async move {
             let synced = client.sync_and_close().await;
             client.report_write_errors(synced).await
@@ -333,5 +335,35 @@ impl Client {
             };
             wait.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Fid;
+    use wire::mdt::{Access, Request};
+
+    use crate::calls::open::READING;
+    use crate::executor::block_on;
+    use crate::rig::servers::{Heard, Servers};
+    use crate::session::file_handle::OpenWish;
+
+    #[test]
+    fn a_file_is_closed_at_the_end_although_the_kernel_has_not_said_so() {
+        let servers = Servers::start();
+        let mut mounted = servers.mount(None);
+        let client = mounted.client().clone();
+        let opened = block_on(async move {
+            let access = Access {
+                write: true,
+                ..READING
+            };
+            let append = false;
+            client.open(Fid(7), OpenWish { access, append }).await
+        });
+        opened.expect("it is answered");
+        assert!(mounted.leave().is_ok());
+        let is_close = |heard: &Heard| matches!(heard, Heard::Mdt(Request::Close { .. }, _));
+        assert_eq!(servers.heard().into_iter().filter(is_close).count(), 1);
     }
 }

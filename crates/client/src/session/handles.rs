@@ -163,6 +163,12 @@ impl Handles {
         Some(handle)
     }
 
+    /// All that is open: files, directories.
+    pub fn ids(&self) -> (Vec<HandleId>, Vec<HandleId>) {
+        let files = self.files.keys().copied().collect();
+        (files, self.dirs.keys().copied().collect())
+    }
+
     /// All below the directory is being fetched.
     pub fn fetches_tree(&self, id: HandleId) -> bool {
         self.dirs.get(&id).is_some_and(DirHandle::fetches_tree)
