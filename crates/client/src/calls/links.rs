@@ -240,16 +240,20 @@ impl Client {
         Ok(has_moved)
     }
 
-    /// A file that is in use cannot lose its name here. What has the name may be closed already, which the
-    /// kernel says late.
+    /// A file that is in use cannot lose its name here, nor a directory of which attributes changed. What has
+    /// the name may be closed already, which the kernel says late.
     async fn hear_closes(&self, dir: Fid, name: &Name) {
         if self.0.params.wbc() == 0 {
             return;
         }
         let is_used = {
             let state = self.lock();
-            let named = cached_name(&state, dir, name).and_then(|fid| state.cache.known(fid));
-            named.is_some_and(|inode| !inode.is_directory() && inode.is_used())
+            let is_used = |fid: Fid| {
+                let is_changed = || state.births.are_attributes_of(fid);
+                let inode = state.cache.known(fid).filter(|inode| inode.is_used());
+                inode.is_some_and(|inode| !inode.is_directory() || is_changed())
+            };
+            cached_name(&state, dir, name).is_some_and(is_used)
         };
         if is_used {
             let (done, heard) = oneshot();
