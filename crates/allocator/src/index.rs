@@ -33,6 +33,17 @@ impl Summary {
         Summary::of(&GroupMap::from_free(&free_words_of(used, blocks)))
     }
 
+    /// That of a group of `blocks`, all of which are free. A disk has thousands of them when it is new, and a
+    /// start asks for each.
+    pub fn of_empty(blocks: u32) -> Summary {
+        let levels = blocks.checked_ilog2().map_or(0, |level| level as u8 + 1);
+        Summary {
+            free: blocks,
+            runs: blocks.min(1),
+            levels,
+        }
+    }
+
     /// Rounded down to a power of two: the average free run, as a level. `None` where no block is free.
     fn average_level(self) -> Option<usize> {
         self.free
@@ -117,5 +128,21 @@ impl Index {
     pub fn with_largest(&self, from: Group) -> Option<Group> {
         let level = self.by_largest.iter().rposition(|set| !set.is_empty())?;
         next(&self.by_largest[level..=level], from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::places::GROUP_BLOCKS;
+
+    #[test]
+    fn an_empty_group_is_as_its_bitmap_says() {
+        let powers = (0..=GROUP_ORDER).map(|level| 1 << level);
+        let around = powers.flat_map(|blocks: u32| [blocks - 1, blocks, blocks + 1]);
+        for blocks in around.filter(|blocks| *blocks <= GROUP_BLOCKS) {
+            let by_bitmap = Summary::of_used(&[0; GROUP_WORDS], blocks);
+            assert_eq!(Summary::of_empty(blocks), by_bitmap, "{blocks} blocks");
+        }
     }
 }

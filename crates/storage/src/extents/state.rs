@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use allocator::{Cursors, Extent, GROUP_WORDS, Group, Summary};
+use allocator::{Cursors, Extent, Group, Summary};
 
 use super::commit::Commit;
 use super::geometry::Geometry;
@@ -112,7 +112,7 @@ impl State {
         match (self.maps.map(group.0), self.table.entries[group.0 as usize]) {
             (Some(map), _) => Summary::of_used(map, blocks),
             (None, Some(entry)) => entry.summary,
-            (None, None) => Summary::of_used(&[0; GROUP_WORDS], blocks),
+            (None, None) => Summary::of_empty(blocks),
         }
     }
 
