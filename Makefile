@@ -55,7 +55,8 @@ check: deps-run ## format, lints, tidy, licences, documentation
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	$(CARGO) xtask tidy
 	$(CARGO) xtask licences
-	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --quiet
+# With examples, libraries have the features that they were linted with, and are not checked once more.
+	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --quiet --lib --bins --examples
 
 # A part of the tests: CRATE and NAME, both optional.
 SELECTED := $(if $(CRATE),--crate $(CRATE)) $(if $(NAME),--name $(NAME))
