@@ -429,7 +429,7 @@ impl Cluster {
 
     /// Stops the process of mount `number` where it is: it answers nobody.
     pub fn freeze_mount(&mut self, number: usize) {
-        self.mounts[number].process.signal(Signal::SIGSTOP);
+        self.mounts[number].process.freeze();
     }
 
     /// It goes on.

@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 /// How long a process may take to start, or to end cleanly.
@@ -76,6 +77,22 @@ impl Process {
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill(Pid::from_raw(self.pid() as i32), signal);
         }
+    }
+
+    /// Stops it where it is. All its threads have stopped when this returns.
+    pub fn freeze(&mut self) {
+        self.signal(Signal::SIGSTOP);
+        let start = Instant::now();
+        while !self.is_frozen() && start.elapsed() < START_AND_END {
+            sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// It has stopped, or ended.
+    fn is_frozen(&mut self) -> bool {
+        let looks = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
+        let seen = waitid(Id::Pid(Pid::from_raw(self.pid() as i32)), looks);
+        seen != Ok(WaitStatus::StillAlive) || !matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Whether it ends within `limit`.

@@ -130,7 +130,9 @@ impl Server {
 
     /// Stops it where it is: it answers nobody.
     pub fn freeze(&mut self) {
-        self.signal(Signal::SIGSTOP);
+        if let Some(process) = &mut self.process {
+            process.freeze();
+        }
     }
 
     /// It goes on.
