@@ -7,7 +7,7 @@
 
 use std::io::ErrorKind;
 
-use base::{Rng, SeededRng};
+use base::{ByteRange, Rng, SeededRng};
 use storage::{CheckedDisk, Disk, FaultyDisk, FileDisk, MemDisk, StorageError, Survivors};
 
 const BLOCK: u64 = 4096;
@@ -271,10 +271,48 @@ fn a_file_is_a_disk() {
     disk.sync().unwrap();
     assert_eq!(disk.len().unwrap(), 20);
     assert_eq!(read(&disk, 9, 5), b"\0abc\0");
+    let written = disk.written(ByteRange::new(5, 12)).unwrap();
+    assert_eq!(written, [ByteRange::new(5, 12)], "no hole is so short");
+    assert_eq!(disk.written(ByteRange::new(20, 30)).unwrap(), []);
     let error = disk.read(18, &mut [0; 5]).unwrap_err().to_string();
     assert!(error.contains(disk.path().to_str().unwrap()), "{error}");
     let missing = FileDisk::open(dir.path().join("missing")).unwrap_err();
     assert!(missing.to_string().contains("missing"), "{missing}");
     disk.close().unwrap();
     FileDisk::open(disk.path()).unwrap();
+}
+
+/// Where its file system knows holes, or says that all is written.
+#[test]
+fn a_file_knows_what_was_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FileDisk::create(dir.path().join("disk")).unwrap();
+    let (mib, len) = (1 << 20, 64 << 20);
+    disk.set_len(len).unwrap();
+    disk.reserve(0, len / 2).unwrap();
+    let places = [3 * mib, 20 * mib + BLOCK, 40 * mib];
+    for (number, place) in places.into_iter().enumerate() {
+        disk.write(place, &block(1)).unwrap();
+        for range in [ByteRange::new(0, len), ByteRange::new(2 * mib, 41 * mib)] {
+            let written = disk.written(range).unwrap();
+            let has = |place| {
+                written
+                    .iter()
+                    .any(|part| part.start <= place && place + BLOCK <= part.end)
+            };
+            assert!(
+                places[..=number].iter().all(|place| has(*place)),
+                "{written:?}"
+            );
+            assert!(
+                written.is_sorted_by(|one, next| one.end <= next.start),
+                "{written:?}"
+            );
+            assert!(
+                written
+                    .iter()
+                    .all(|part| part.start >= range.start && part.end <= range.end)
+            );
+        }
+    }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use base::ByteRange;
+
 use crate::error::Result;
 use crate::space::SpaceStat;
 
@@ -47,6 +49,10 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn backing(&self) -> Result<Option<Backing>> {
         Ok(None)
     }
+    /// The parts of `range` that may hold something else than zeros, in order. Where nobody knows: all of it.
+    fn written(&self, range: ByteRange) -> Result<Vec<ByteRange>> {
+        Ok(vec![range])
+    }
     /// A read there has to wait for a device. Where nobody knows: no.
     fn is_cold(&self, _offset: u64, _len: u64) -> bool {
         false
@@ -88,6 +94,10 @@ impl<D: Disk + ?Sized> Disk for Arc<D> {
 
     fn backing(&self) -> Result<Option<Backing>> {
         (**self).backing()
+    }
+
+    fn written(&self, range: ByteRange) -> Result<Vec<ByteRange>> {
+        (**self).written(range)
     }
 
     fn is_cold(&self, offset: u64, len: u64) -> bool {

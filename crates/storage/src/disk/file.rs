@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use base::ByteRange;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
+use nix::unistd::{Whence, lseek};
 
 use super::device::{Backing, Disk};
 use crate::error::{Result, StorageError};
@@ -74,6 +75,10 @@ impl FileDisk {
     fn is_device(&self) -> Result<bool> {
         let found = self.file.metadata().map_err(self.error("stat it"))?;
         Ok(found.file_type().is_block_device())
+    }
+
+    fn seek(&self, offset: u64, whence: Whence) -> nix::Result<u64> {
+        lseek(&self.file, signed(offset), whence).map(|found| found as u64)
     }
 
     fn may_write(&self) -> Result<()> {
@@ -174,6 +179,22 @@ impl Disk for FileDisk {
                 ..SpaceStat::of(&found)
             },
         }))
+    }
+
+    fn written(&self, range: ByteRange) -> Result<Vec<ByteRange>> {
+        let (mut parts, mut at) = (Vec::new(), range.start);
+        while at < range.end {
+            let start = match self.seek(at, Whence::SeekData) {
+                Ok(start) if start < range.end => start,
+                Ok(_) | Err(Errno::ENXIO) => break,
+                // A file system that does not know its holes.
+                Err(Errno::EINVAL | Errno::EOPNOTSUPP) => at,
+                Err(errno) => return Err(self.error("look for holes in it")(errno.into())),
+            };
+            at = self.seek(start, Whence::SeekHole).unwrap_or(range.end);
+            parts.push(ByteRange::new(start, at.min(range.end)));
+        }
+        Ok(parts)
     }
 
     fn is_cold(&self, offset: u64, len: u64) -> bool {

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use base::ByteRange;
+
 use super::device::Disk;
 use crate::error::{Result, StorageError};
 
@@ -131,6 +133,14 @@ impl<D: Disk> Disk for UnwrittenDisk<D> {
         }
         state.len = len;
         Ok(())
+    }
+
+    fn written(&self, range: ByteRange) -> Result<Vec<ByteRange>> {
+        let state = self.state();
+        match state.written.is_empty() && state.seen_below == state.len {
+            true => self.below.written(range),
+            false => Ok(vec![range]),
+        }
     }
 
     fn close(&self) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use allocator::{Cursors, Group};
+use base::ByteRange;
 
 use super::commit::{Commit, Row};
 use super::geometry::{Geometry, SUPERBLOCKS};
@@ -250,11 +251,25 @@ impl Recovery<'_> {
         Ok(true)
     }
 
+    /// The parts of the log that were ever written, a few blocks at a time: where, and how many. Most of a
+    /// young store's log was not, and reading it would fill the page cache with zeros.
+    fn written_log(&self) -> Result<Vec<(u64, u64)>> {
+        let area = self.geometry.log;
+        let begin = offset_of(area, 0);
+        let all = ByteRange::new(begin, begin + area.blocks * BLOCK_BYTES);
+        let mut parts = Vec::new();
+        // All are asked for before one is read: what is read ahead counts as written, too.
+        for part in self.disk.written(all)? {
+            let end = (part.end - begin).div_ceil(BLOCK_BYTES);
+            let firsts = ((part.start - begin) / BLOCK_BYTES..end).step_by(SCAN_BLOCKS as usize);
+            parts.extend(firsts.map(|first| (first, SCAN_BLOCKS.min(end - first))));
+        }
+        Ok(parts)
+    }
+
     /// No record, wherever it is, says that one behind the log's end was durable.
     fn check_behind(&self, last: u64) -> Result<()> {
-        let area = self.geometry.log;
-        for first in (0..area.blocks).step_by(SCAN_BLOCKS as usize) {
-            let count = SCAN_BLOCKS.min(area.blocks - first);
+        for (first, count) in self.written_log()? {
             let bytes = self.read_log(first, count)?;
             for (block, bytes) in (first..).zip(bytes.chunks(BLOCK_BYTES as usize)) {
                 let claims = parse_header(bytes).is_some_and(|header| header.durable > last);
