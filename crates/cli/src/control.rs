@@ -26,6 +26,7 @@ use nix::sys::socket::{MsgFlags, Shutdown, getsockopt, recv, shutdown, sockopt};
 use nix::unistd::{Uid, geteuid};
 use serde::{Deserialize, Serialize};
 use wire::mdt::WalkLevel;
+use wire::ost::StoredExtent;
 
 pub use asking::{Asked, ask, ask_all, path};
 use asking::{LINE_BYTES_MAX, read_line};
@@ -72,6 +73,13 @@ pub enum Question {
     SizeOnMdt {
         /// Its FID.
         fid: u64,
+    },
+    /// Where a file lies on its OST.
+    Map {
+        /// Its FID.
+        fid: u64,
+        /// From this byte on.
+        offset: u64,
     },
     /// Make everything durable.
     Sync,
@@ -123,6 +131,15 @@ pub enum Answer {
         size: u64,
         /// Units of 512 bytes.
         blocks: u64,
+    },
+    /// To [`Question::Map`].
+    Map {
+        /// The OST's number.
+        ost: u16,
+        /// Ascending.
+        extents: Vec<StoredExtent>,
+        /// From where on there may be more; none: these are all.
+        next: Option<u64>,
     },
     /// To [`Question::PrefetchTree`].
     Tree {
@@ -253,6 +270,7 @@ impl Question {
             | Question::SetRule { .. } => Some(ANSWER_AT_ONCE),
             Question::PathOf { .. }
             | Question::SizeOnMdt { .. }
+            | Question::Map { .. }
             | Question::Sync
             | Question::Ending
             | Question::PrefetchTree { .. }

@@ -60,6 +60,100 @@ fn a_file_system_on_extents_outlives_killed_servers_and_gives_space_back() {
     drop((mount, server));
 }
 
+/// A mount of `dir/D` on `dir/mnt`, and its server.
+fn mounted(at: &std::path::Path) -> (Staying, Staying) {
+    let address = free_address();
+    let server = Staying::start(at, &["serve", "D", "--listen", &address]);
+    let mount = Staying::start(at, &["mount", &address, "mnt", "--key", "D/key"]);
+    (mount, server)
+}
+
+#[test]
+fn filefrag_says_where_a_file_lies() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    shell(at, "mkdir mnt").worked();
+    glint(at, &["format", "D", "--store", "extents:256M"]).worked();
+    let both = mounted(at);
+    shell(
+        at,
+        "head -c 9000000 /dev/urandom > mnt/whole && : > mnt/empty",
+    )
+    .worked();
+    shell(
+        at,
+        "head -c 5000 /dev/zero > mnt/sparse && truncate -s 1M mnt/sparse",
+    )
+    .worked();
+    shell(at, "fallocate -o 512K -l 8K mnt/sparse").worked();
+    let frags = |file: &str| -> serde_json::Value {
+        let said = glint(at, &["fs", "filefrag", "--json", file]);
+        serde_json::from_str(said.worked()).unwrap()
+    };
+    // A piece of a record is no longer than 4 MiB: those that lie in a row are one extent.
+    let whole = &frags("mnt/whole")["extents"];
+    let whole = whole.as_array().unwrap();
+    let bytes = whole.iter().map(|extent| extent["bytes"].as_u64().unwrap());
+    assert!(whole.len() < 3, "{whole:?}");
+    assert_eq!(bytes.sum::<u64>(), 9_003_008, "whole blocks");
+    let sparse = &frags("mnt/sparse")["extents"];
+    let [written, reserved] = &sparse.as_array().unwrap()[..] else {
+        panic!("{sparse}")
+    };
+    assert_eq!(
+        (&written["offset"], &written["bytes"]),
+        (&0.into(), &8192.into())
+    );
+    let at_half = (&(512 << 10).into(), &8192.into(), &false.into());
+    assert_eq!(
+        (
+            &reserved["offset"],
+            &reserved["bytes"],
+            &reserved["written"]
+        ),
+        at_half
+    );
+    let said = glint(
+        at,
+        &["fs", "filefrag", "-v", "mnt/empty", "mnt/sparse", "mnt"],
+    );
+    let expected = [
+        "mnt/empty: 0 extents on OST0",
+        "mnt/sparse: 2 extents on OST0",
+        "524288",
+    ];
+    expected
+        .iter()
+        .for_each(|part| assert!(said.out.contains(part), "{said:?}"));
+    assert!(
+        said.code != Some(0) && said.err.contains("only files have bytes"),
+        "{said:?}"
+    );
+    drop(both);
+}
+
+#[test]
+fn filefrag_over_files_says_who_knows() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    shell(at, "mkdir mnt").worked();
+    glint(at, &["format", "D", "--store", "files"]).worked();
+    let both = mounted(at);
+    shell(at, "echo text > mnt/file").worked();
+    let said = glint(at, &["fs", "filefrag", "mnt/file"]);
+    assert!(
+        said.code != Some(0) && said.err.contains("as files"),
+        "{said:?}"
+    );
+    drop(both);
+}
+
 #[test]
 fn a_size_that_is_none_or_too_small_is_refused_and_nothing_is_made() {
     let dir = tempfile::tempdir().unwrap();

@@ -20,7 +20,8 @@ pub use cache::stale_names::Reached;
 pub use calls::read::ReadData;
 pub use calls::write::WriteWish;
 pub use calls::{
-    CAPABILITY, Changed, Credentials, DirPage, Moved, Opened, PageEntry, PinnedFile, Unheard,
+    CAPABILITY, Changed, Credentials, DirPage, FileMap, Moved, Opened, PageEntry, PinnedFile,
+    Unheard,
 };
 pub use journal::attempts::{AttemptBody, AttemptJournal, AttemptRecord};
 pub use journal::nodes::FurtherNode;

@@ -11,7 +11,7 @@ use base::limits::FILE_BYTES_MAX;
 use base::{ByteRange, Fid, FsError, Timestamp, Transno};
 use bytes::Bytes;
 use layout::ObjectId;
-use storage::{Batch, KeyRange, Kv, ObjectStat, ObjectStore, StorageError};
+use storage::{Batch, KeyRange, Kv, ObjectMap, ObjectStat, ObjectStore, StorageError};
 use wire::mdt::{Space, WriteTicket};
 use wire::ost::{AllocateMode, ObjectAttr};
 
@@ -253,6 +253,15 @@ impl Objects {
             false => self.store.seek_data(stored(id), offset)?,
         };
         found.ok_or(Failure::Refused(FsError::NoData))
+    }
+
+    /// Where it lies on the disk from `offset` on; about `limit` extents at most.
+    pub fn map(&self, id: ObjectId, offset: u64, limit: usize) -> Outcome<ObjectMap> {
+        if self.dying.contains(&id) {
+            return Err(FsError::Stale.into());
+        }
+        let found = self.store.map(stored(id), offset, limit)?;
+        found.ok_or(Failure::Refused(FsError::NotSupported))
     }
 
     /// Removes an object; tickets up to `epoch` cannot bring it back. Its bytes go a little later:

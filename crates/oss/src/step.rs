@@ -39,6 +39,7 @@ pub(crate) enum Job {
     Append(Append),
     Resize(Resize),
     Seek(Seek),
+    Map { object: ObjectId, offset: u64 },
     Glimpse { object: ObjectId },
     Announce { object: ObjectId, size: u64 },
 }

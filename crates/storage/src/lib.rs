@@ -19,8 +19,8 @@ pub use error::{Result, StorageError};
 pub use fence::{Fence, Process, is_running};
 pub use kv::{Batch, Commit, Hole, KeyRange, Kv, KvOptions, KvStats, TableId, Ticket, Visit};
 pub use objects::{
-    Flaw, OPEN_FILES_MAX, ObjectFiles, ObjectId, ObjectMemory, ObjectStat, ObjectStore,
-    SealedObjects, Wanted, check_seal, examine_seals, recorded_end,
+    Flaw, OPEN_FILES_MAX, ObjectFiles, ObjectId, ObjectMap, ObjectMemory, ObjectStat, ObjectStore,
+    Placed, SealedObjects, Wanted, check_seal, examine_seals, recorded_end,
 };
 pub use pace::{COMMIT_BYTES, COMMIT_MS, Pace, Taken};
 pub use room::Room;

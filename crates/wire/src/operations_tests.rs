@@ -271,6 +271,7 @@ fn of_ost() -> Vec<ost::Request> {
             seen: Transno(0),
         },
         Inherit { object },
+        Map { object, offset: 0 },
     ]
 }
 

@@ -46,6 +46,19 @@ pub struct Watermark {
     pub committed: Transno,
 }
 
+/// Bytes of an object that lie in a row on the disk of its OST.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredExtent {
+    /// The first of them, in the object.
+    pub offset: u64,
+    /// How many; whole blocks of 4 KiB, also at the object's end.
+    pub bytes: u64,
+    /// The block of 4 KiB where they begin, among those for bytes of objects.
+    pub block: u64,
+    /// They were written. Else the space is reserved, and reads give zeros.
+    pub written: bool,
+}
+
 /// What [`Request::Allocate`] does to a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AllocateMode {
@@ -244,6 +257,14 @@ pub enum Request {
         /// On which object.
         object: ObjectId,
     },
+    /// Where the object lies on the disk, from `offset` on -> [`Reply::Map`]. `NotSupported` where objects
+    /// are files of another file system.
+    Map {
+        /// Which.
+        object: ObjectId,
+        /// From where.
+        offset: u64,
+    },
 }
 
 /// What an OST answers.
@@ -314,6 +335,13 @@ pub enum Reply {
     Ahead {
         /// Up to where it had come.
         committed: Transno,
+    },
+    /// To [`Request::Map`].
+    Map {
+        /// Ascending. Between them are holes; two that follow each other may lie in a row.
+        extents: Vec<StoredExtent>,
+        /// From where on there may be more; `None`: these are all.
+        next: Option<u64>,
     },
 }
 
@@ -392,6 +420,7 @@ impl Request {
             | Request::Allocate { .. }
             | Request::Glimpse { .. }
             | Request::Seek { .. }
+            | Request::Map { .. }
             | Request::Sync
             | Request::Cancel { .. }
             | Request::Convert { .. }
@@ -441,4 +470,5 @@ operations! { Request:
     List = "ost_list",
     Watermark = "ost_watermark",
     Inherit = "ldlm_inherit",
+    Map = "ost_map",
 }

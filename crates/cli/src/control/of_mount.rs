@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::Fid;
+use base::{Fid, FsError};
 use client::{Client, params};
 use fuse::kernel::Mount;
 use fuse::translate::FileSystem;
@@ -15,6 +15,10 @@ use crate::supervisor::Watcher;
 use super::ending::{Ending, FORCED};
 use super::of_targets::ServedTargets;
 use super::{Answer, Answering, ParamValue, Question, Setting, Status};
+
+/// Why nobody here knows where bytes lie.
+const FILES: &str = "its OST keeps objects as files (`--store files`), and their file system knows where \
+                     those lie: use its own filefrag there";
 
 /// What questions to a mount are about.
 pub struct ServedMount {
@@ -106,6 +110,7 @@ fn answer(question: Question, served: &ServedMount) -> Answer {
         }
         Question::PathOf { fid } => path_of(client, fid),
         Question::SizeOnMdt { fid } => size_on_mdt(client, Fid(fid)),
+        Question::Map { fid, offset } => map(client, Fid(fid), offset),
         Question::Sync => {
             let synced = async move { client.sync_or_tell().await };
             let synced = client::executor::block_on(synced);
@@ -188,6 +193,19 @@ fn size_on_mdt(client: Client, fid: Fid) -> Answer {
             size: attr.size,
             blocks: attr.blocks,
         },
+        Err(error) => Answer::Failed(error.to_string()),
+    }
+}
+
+fn map(client: Client, fid: Fid, offset: u64) -> Answer {
+    let found = client::executor::block_on(async move { client.map(fid, offset).await });
+    match found {
+        Ok(map) => Answer::Map {
+            ost: map.target.0,
+            extents: map.extents,
+            next: map.next,
+        },
+        Err(FsError::NotSupported) => Answer::Failed(FILES.to_owned()),
         Err(error) => Answer::Failed(error.to_string()),
     }
 }

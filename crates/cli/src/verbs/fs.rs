@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::control::{Answer, Question, ask, mount_of, mount_of_entry};
 use crate::output::{say, say_bytes, say_json};
+use crate::verbs::filefrag::Filefrag;
 use crate::verbs::prefetch::Prefetch;
 
 /// Questions about a mounted file system and its files.
@@ -26,6 +27,8 @@ pub enum Fs {
     /// The size that the MDT knows of a file, and whether it is exact. It is, unless somebody has
     /// the file open for writing or closed it within the last second or so.
     Getsom(OfPath),
+    /// Where the bytes of files lie on the disks of their OSTs: in how many extents.
+    Filefrag(Filefrag),
     /// Make everything that was done through the mount durable.
     Sync(OfPath),
     /// Fetch directories and files that will be needed soon, in few long requests. Of a directory come all
@@ -63,6 +66,7 @@ impl Fs {
             Fs::Path2fid(of) => path2fid(&of),
             Fs::Fid2path(of) => fid2path(&of),
             Fs::Getsom(of) => getsom(&of),
+            Fs::Filefrag(what) => what.run(),
             Fs::Sync(of) => sync(&of.path),
             Fs::Prefetch(what) => what.run(),
         }

@@ -1,6 +1,7 @@
 //! One file per verb.
 
 mod bench;
+mod filefrag;
 mod format;
 mod fs;
 mod fsck;

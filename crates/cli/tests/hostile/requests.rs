@@ -143,6 +143,7 @@ fn of_ost() -> Vec<(&'static str, Node)> {
                 hole: true,
             },
         ),
+        ("map", Map { object, offset: 0 }),
         ("sync", Sync),
         (
             "destroy",

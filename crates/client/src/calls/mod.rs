@@ -15,6 +15,7 @@ mod local_rename;
 mod local_xattr;
 pub(crate) mod lookup;
 mod make;
+mod map;
 pub(crate) mod open;
 mod pinned;
 mod privileges;
@@ -29,6 +30,7 @@ mod xattr;
 
 pub use links::Moved;
 pub use listing::{DirPage, PageEntry};
+pub use map::FileMap;
 pub use open::Opened;
 pub use pinned::PinnedFile;
 pub use privileges::{CAPABILITY, Changed, Credentials};

@@ -47,7 +47,7 @@ impl Client {
 
     /// What was stored into a mapping here only the kernel has, which does not write it back for a
     /// seek. It does when it forgets the pages.
-    async fn learn_stores(&self, fid: Fid) {
+    pub(crate) async fn learn_stores(&self, fid: Fid) {
         let is_held = |file: &mut FileState| file.in_kernel.holds(ByteRange::ALL);
         let may_be_stored = self.lock().cache.file_known(fid).is_some_and(is_held);
         if may_be_stored {

@@ -5,6 +5,7 @@ mod destroy;
 mod glimpse;
 mod inherit;
 pub(crate) mod list;
+mod map;
 mod read;
 mod resize;
 mod seek;
@@ -23,9 +24,10 @@ use crate::objects::Change;
 use crate::oss::Oss;
 use crate::outbox::Outbox;
 use crate::resizing::Resize;
-use crate::step::{Append, Call, Seek, Step};
+use crate::step::{Append, Call, Step};
 use glimpse::glimpse;
 use list::list;
+use map::map;
 use read::Read;
 use seek::seek;
 use watch::{Watch, announce};
@@ -70,11 +72,8 @@ impl Oss {
                 object,
                 offset,
                 hole,
-            } => seek(Seek {
-                object,
-                offset,
-                hole,
-            }),
+            } => seek(object, offset, hole),
+            Request::Map { object, offset } => map(object, offset),
             Request::Sync => Ok(Step::Sync),
             Request::Join { boot_epoch } => self.join(now, wall, (client, boot_epoch), out),
             Request::Destroy { objects, watermark } => match self.watermark.hear(watermark)? {

@@ -1,6 +1,7 @@
 //! Finding data and holes.
 
 use base::ByteRange;
+use layout::ObjectId;
 use wire::ost::Reply;
 
 use crate::failure::Outcome;
@@ -9,11 +10,16 @@ use crate::oss::Oss;
 use crate::step::{Job, Need, Seek, Step};
 
 /// Waits until no other client holds unwritten bytes where the answer may lie.
-pub(crate) fn seek(seek: Seek) -> Outcome<Step> {
-    if seek.offset == u64::MAX {
+pub(crate) fn seek(object: ObjectId, offset: u64, hole: bool) -> Outcome<Step> {
+    if offset == u64::MAX {
         return Err(base::FsError::NoData.into());
     }
-    let wish = Wish::read(seek.object, ByteRange::from(seek.offset))?;
+    let wish = Wish::read(object, ByteRange::from(offset))?;
+    let seek = Seek {
+        object,
+        offset,
+        hole,
+    };
     Ok(Step::Park(Job::Seek(seek), Need::Lock(wish)))
 }
 

@@ -170,6 +170,7 @@ impl Oss {
             Job::Append(append) => self.append_locked(now, append),
             Job::Resize(resize) => self.resize_locked(now, &resize),
             Job::Seek(seek) => self.seek_locked(&seek),
+            Job::Map { object, offset } => self.map_locked(object, offset),
             Job::Glimpse { object } => self.glimpsed(object, glimpses, busy),
             Job::Announce { object, .. } => self.announced(now, client, object),
             // Its lock is the client's: it is granted, never run.

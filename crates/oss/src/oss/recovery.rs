@@ -218,7 +218,8 @@ fn runs_at_once(request: &Request) -> bool {
         | Request::Announce { .. }
         | Request::Append { .. }
         | Request::Glimpse { .. }
-        | Request::Seek { .. } => false,
+        | Request::Seek { .. }
+        | Request::Map { .. } => false,
         // What comes back in the window is to be among them.
         Request::List { .. } => false,
     }

@@ -5,6 +5,7 @@ mod ahead;
 mod backing;
 mod examining;
 mod fetching;
+mod mapping;
 mod moving;
 mod reading;
 mod records;
@@ -32,7 +33,7 @@ use super::rows::{ExtentTables, LogPlace};
 use crate::disk::Disk;
 use crate::error::{Result, StorageError};
 use crate::kv::{Batch, Kv};
-use crate::objects::{Flaw, ObjectId, ObjectStat, ObjectStore, Wanted};
+use crate::objects::{Flaw, ObjectId, ObjectMap, ObjectStat, ObjectStore, Wanted};
 use crate::space::SpaceStat;
 use ahead::Ahead;
 use records::Records;
@@ -212,6 +213,10 @@ impl ObjectStore for ExtentObjects {
 
     fn seek_hole(&self, id: ObjectId, offset: u64) -> Result<Option<u64>> {
         self.next_hole(id, offset)
+    }
+
+    fn map(&self, id: ObjectId, offset: u64, limit: usize) -> Result<Option<ObjectMap>> {
+        self.map_from(id, offset, limit).map(Some)
     }
 
     fn remove(&self, id: ObjectId) -> Result<bool> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use allocator::Extent;
+use allocator::{Block, Extent};
 use base::{ByteRange, Fid};
 use bytes::Bytes;
 
@@ -50,6 +50,28 @@ pub struct ObjectStat {
     pub size: u64,
     /// Units of 512 bytes it takes.
     pub blocks_512: u64,
+}
+
+/// Bytes of an object that lie in a row on the store's disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// The first of them, in the object.
+    pub offset: u64,
+    /// How many; whole blocks, also at the object's end.
+    pub bytes: u64,
+    /// The block of the disk where they begin.
+    pub block: Block,
+    /// They were written. Else the space is reserved, and reads give zeros.
+    pub is_written: bool,
+}
+
+/// Where a part of an object lies.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ObjectMap {
+    /// Ascending; between them are holes. Two that follow each other may lie in a row.
+    pub extents: Vec<Placed>,
+    /// From where on there may be more. None: these are all.
+    pub next: Option<u64>,
 }
 
 /// What a store finds wrong with itself.
@@ -103,6 +125,11 @@ pub trait ObjectStore: fmt::Debug + Send + Sync {
     /// The first byte at or after `offset` that is in a hole; the end counts as one. `None`: `offset` is at
     /// or past the end.
     fn seek_hole(&self, id: ObjectId, offset: u64) -> Result<Option<u64>>;
+    /// Where it lies on the disk from `offset` on; about `limit` extents at most. None: another file system
+    /// decides that.
+    fn map(&self, _id: ObjectId, _offset: u64, _limit: usize) -> Result<Option<ObjectMap>> {
+        Ok(None)
+    }
     /// Removes it; says whether it was there.
     fn remove(&self, id: ObjectId) -> Result<bool>;
     /// Makes everything done so far durable.
