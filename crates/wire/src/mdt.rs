@@ -121,6 +121,26 @@ pub struct SetAttr {
     pub privileges: Privileges,
 }
 
+impl SetAttr {
+    /// `uid` may change this of a file of this owner and mode. What is not said here the kernel of the mount
+    /// has looked at.
+    pub fn may_be_made_by(&self, uid: u32, (owner, mode): (u32, u16)) -> bool {
+        const ROOT: u32 = 0;
+        const SET_ID: u16 = 0o6000;
+        let sets = |time: Option<SetTime>| matches!(time, Some(SetTime::At(_)));
+        // A kernel that does not leave it to servers takes these bits where others write.
+        let changes_mode = self
+            .mode
+            .is_some_and(|new| new | SET_ID != mode | SET_ID || new & !mode != 0);
+        let is_for_owner = changes_mode
+            || self.uid.is_some()
+            || self.gid.is_some()
+            || sets(self.atime)
+            || sets(self.mtime);
+        !is_for_owner || uid == ROOT || uid == owner
+    }
+}
+
 /// How [`Request::Rename`] treats an existing target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RenameMode {

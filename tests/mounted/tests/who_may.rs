@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use mounted::{Cluster, Mapping, SmallDisk};
 use nix::fcntl::{AT_FDCWD, FallocateFlags, fallocate};
-use nix::sys::stat::{Mode, SFlag, UtimensatFlags, mknod, utimensat};
+use nix::sys::stat::{Mode, SFlag, UtimensatFlags, futimens, mknod, utimensat};
 use nix::sys::time::TimeSpec;
 use rustix::fs::{AtFlags, OFlags, XattrFlags, chownat, copy_file_range};
 use rustix::pipe::{SpliceFlags, splice};
@@ -543,6 +543,44 @@ fn everybody_takes_privileges_by_chown_as_on_a_local_disk() {
     let files = KINDS_WITH_OWNERS.map(|kind| (kind, TO_OWNERS));
     let users = [&USERS[0], &USERS[2], &USERS[4], &POWERFUL[0], &POWERFUL[1]];
     compare(&columns(users, &files));
+}
+
+/// The owner of a file looks at it on one mount. On another root takes the file; then the former owner tries,
+/// by its name and by a descriptor.
+#[test]
+fn a_former_owner_may_change_nothing() {
+    let cluster = Cluster::with_mounts(2);
+    let user = &USERS[2];
+    chmod(cluster.root(0), 0o777).unwrap();
+    let [here, there] = [0, 1].map(|mount| cluster.root(mount).join("file"));
+    let time = TimeSpec::new(1, 0);
+    let open = || fs::File::open(&there).unwrap();
+    let ops: [(&str, &(dyn Fn() -> io::Result<()> + Sync)); 5] = [
+        ("chmod", &|| chmod(&there, 0o4755)),
+        ("fchmod", &|| {
+            open().set_permissions(Permissions::from_mode(0o4755))
+        }),
+        ("chgrp", &|| lchown(&there, None, Some(user.gid))),
+        ("utimes", &|| {
+            let follow = UtimensatFlags::NoFollowSymlink;
+            Ok(utimensat(AT_FDCWD, &there, &time, &time, follow)?)
+        }),
+        ("futimes", &|| Ok(futimens(open(), &time, &time)?)),
+    ];
+    cluster.timed("who may", || {
+        for (name, op) in ops {
+            fs::write(&here, name).unwrap();
+            chmod(&here, 0o644).unwrap();
+            lchown(&here, Some(user.uid), Some(0)).unwrap();
+            as_user(user, || drop(fs::metadata(&there).unwrap()));
+            lchown(&here, Some(0), Some(0)).unwrap();
+            let before = looks(&here);
+            let refused = as_user(user, || op().err().and_then(|error| error.raw_os_error()));
+            assert_eq!(refused, Some(libc::EPERM), "{name}");
+            assert_eq!(looks(&here), before, "{name}");
+            fs::remove_file(&here).unwrap();
+        }
+    });
 }
 
 /// What a user lists, and what comes of both flags for a name that is there and for one that is not.

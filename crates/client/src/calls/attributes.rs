@@ -161,6 +161,9 @@ impl Client {
         bump(&self.0.stats.setattr);
         let mut change = change;
         let is_size_alone = size.is_some() && change == SetAttr::default();
+        if !is_size_alone {
+            self.check_owner(caller, fid, &change)?;
+        }
         if let Some(size) = size {
             self.truncate(fid, size).await?;
         }
@@ -196,6 +199,18 @@ impl Client {
         let attrs = &mut state.cache.inode(fid).attrs;
         let before = attrs.known().map(|attr| attr.mtime_set.later(attr.ctime));
         attrs.change_here(change, now.later(before.unwrap_or_default()));
+    }
+
+    /// The kernel may have let the caller do it for the owner that the file had before. Where the attributes
+    /// here are out of date the MDT looks at this.
+    fn check_owner(&self, caller: Caller, fid: Fid, change: &SetAttr) -> Result<(), FsError> {
+        let state = self.lock();
+        let known = state.cache.attr_of(fid).filter(|_| state.mode_valid(fid));
+        let may = known.is_none_or(|attr| change.may_be_made_by(caller.uid, (attr.uid, attr.mode)));
+        match may {
+            true => Ok(()),
+            false => Err(FsError::NotPermitted),
+        }
     }
 
     /// When bytes of the file were written last, by anybody, where the MDT may not know. A time

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use base::Fid;
 use client::Credentials;
+use wire::mdt::SetAttr;
 
 /// Bits in a set of capabilities.
+const CAP_CHOWN: u64 = 1;
 const CAP_FOWNER: u64 = 1 << 3;
 const CAP_FSETID: u64 = 1 << 4;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
@@ -56,6 +58,18 @@ impl Process {
     /// It may remove a file's capabilities by a call of its own.
     pub fn may_set_capabilities(&self, owner: u32) -> bool {
         self.has_over(CAP_SETFCAP, owner)
+    }
+
+    /// It may change this of a file although that is another user's.
+    pub fn may_set(&self, change: &SetAttr, owner: u32) -> bool {
+        let gives = change.uid.is_some() || change.gid.is_some();
+        let others = SetAttr {
+            uid: None,
+            gid: None,
+            ..change.clone()
+        };
+        let sets = others != SetAttr::default();
+        (!gives || self.has_over(CAP_CHOWN, owner)) && (!sets || self.has_over(CAP_FOWNER, owner))
     }
 
     /// It may see that there are attributes of the namespace `trusted.`.

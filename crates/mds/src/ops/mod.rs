@@ -130,11 +130,16 @@ fn with_name_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option
 fn with_file_op<R>(request: &Request, with: impl FnOnce(&dyn Op) -> R) -> Option<R> {
     Some(match request {
         Request::SetAttr {
-            fid, change, under, ..
+            fid,
+            change,
+            under,
+            caller,
+            ..
         } => with(&setattr::SetAttrOp {
             fid: *fid,
             change,
             under: *under,
+            caller: *caller,
         }),
         Request::Open {
             fid,

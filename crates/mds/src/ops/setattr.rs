@@ -6,10 +6,11 @@ use std::borrow::Cow;
 
 use base::{Fid, FsError, LockHandle};
 use dlm::{Bits, Mode};
-use wire::mdt::{Reply, SetAttr};
+use wire::mdt::{Caller, Reply, SetAttr};
 
 use super::access;
 use super::context::{Ctx, Needs, Op, node};
+use crate::records::Inode;
 use crate::txn::Result;
 
 /// See [`wire::mdt::Request::SetAttr`].
@@ -17,6 +18,7 @@ pub struct SetAttrOp<'r> {
     pub fid: Fid,
     pub change: &'r SetAttr,
     pub under: LockHandle,
+    pub caller: Caller,
 }
 
 impl Op for SetAttrOp<'_> {
@@ -42,6 +44,7 @@ impl Op for SetAttrOp<'_> {
 
     fn run(&self, ctx: &mut Ctx<'_, '_>) -> Result<Reply> {
         let mut file = ctx.txn.file(self.fid)?;
+        self.check_caller(&file.inode)?;
         let may_tell_size = self.holds_lock() || ctx.opens.is_writer(self.fid, ctx.who.client);
         let mut change = Cow::Borrowed(self.change);
         if change.size.is_some() && !may_tell_size && !file.inode.is_dir() {
@@ -88,6 +91,17 @@ impl SetAttrOp<'_> {
             ..SetAttr::default()
         };
         size.is_some() && *self.change == bytes
+    }
+
+    /// The kernel of the mount has let the caller do it. Since then the file may have got another owner.
+    fn check_caller(&self, inode: &Inode) -> Result<()> {
+        let may = self
+            .change
+            .may_be_made_by(self.caller.uid, (inode.uid, inode.mode));
+        match self.under != LockHandle::default() || may {
+            true => Ok(()),
+            false => Err(FsError::NotPermitted.into()),
+        }
     }
 
     /// It was done under a lock that this boot of the target has given, and not taken back.
