@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use wire::mdt::WalkLevel;
 use wire::ost::StoredExtent;
 
-pub use asking::{Asked, ask, ask_all, path};
+pub use asking::{Asked, ask, ask_all, is_served, path};
 use asking::{LINE_BYTES_MAX, read_line};
 use listening::Changing;
 use whereabouts::public;

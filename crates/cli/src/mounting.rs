@@ -126,18 +126,20 @@ impl Mounting {
         let joined = join(config, wish, gate.clone(), (descriptors, clock))?;
         let (client, fsname) = (joined.client().clone(), joined.config().fsname.clone());
         let mounted = Arc::new(std::sync::Mutex::new(joined));
-        if config.takeover.is_some() {
-            // A process that fails leaves as one that is killed: it says no goodbye, and keeps what it
-            // knows for the next.
-            std::mem::forget(mounted.clone());
+        let takes_over = |left: &Arc<TakeoverState>| left.incarnation() > 1;
+        let takes_over = config.takeover.as_ref().is_some_and(takes_over);
+        // A process that fails leaves as one that is killed: it says no goodbye, and keeps what it knows for
+        // the next.
+        let leave_like_killed = || std::mem::forget(mounted.clone());
+        if takes_over {
+            leave_like_killed();
         }
         tune(client.params(), wish)?;
         client.inherit_params();
         let files = FileSystem::new(gate.clone()).map_err(|error| error.to_string())?;
         files.serve(client.clone());
-        let takes_over = |left: &Arc<TakeoverState>| left.incarnation() > 1;
         // A process that takes over has calls waiting.
-        if !config.takeover.as_ref().is_some_and(takes_over) {
+        if !takes_over {
             let mounted = mounted.lock().unwrap_or_else(|p| p.into_inner());
             wait_for_root(&mounted, wish.timeout, began)?;
         }
@@ -165,7 +167,7 @@ impl Mounting {
         // A takeover may wait for servers: `glint status` tells which.
         let control = answer_questions(served, wish, dir)?;
         let mut mounting = Mounting {
-            mounted,
+            mounted: mounted.clone(),
             mount,
             session: None,
             client,
@@ -175,6 +177,9 @@ impl Mounting {
             _control: control,
         };
         mounting.session = Some(mounting.begin(service, files, stop)?);
+        if config.takeover.is_some() && !takes_over {
+            leave_like_killed();
+        }
         if let Err(error) = mounting.mount.set_read_ahead(1 << 20) {
             tracing::debug!("read-ahead of the kernel stays as it is: {error}");
         }

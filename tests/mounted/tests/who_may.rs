@@ -572,7 +572,8 @@ fn a_former_owner_may_change_nothing() {
             fs::write(&here, name).unwrap();
             chmod(&here, 0o644).unwrap();
             lchown(&here, Some(user.uid), Some(0)).unwrap();
-            as_user(user, || drop(fs::metadata(&there).unwrap()));
+            let known = as_user(user, || fs::metadata(&there).unwrap().uid());
+            assert_eq!(known, user.uid);
             lchown(&here, Some(0), Some(0)).unwrap();
             let before = looks(&here);
             let refused = as_user(user, || op().err().and_then(|error| error.raw_os_error()));

@@ -28,6 +28,12 @@ pub fn ask(path: &Path, question: &Question) -> Result<Answer, String> {
     Endpoint::of_mount(path)?.ask(question)
 }
 
+/// The mount's process is there: a dead one is told of with what to do about it, one that stands still after
+/// some seconds.
+pub fn is_served(path: &Path) -> Result<(), String> {
+    ask(path, &Question::Status).map(drop)
+}
+
 impl Endpoint {
     /// Asks it. Fails where the process does not answer in time.
     pub fn ask(&self, question: &Question) -> Result<Answer, String> {

@@ -53,7 +53,10 @@ fn directories_of(user: Uid) -> Vec<PathBuf> {
     let parents = session.into_iter().chain([of_system]);
     let parents = parents.filter(|dir| dir.is_absolute() && is_owned(dir, user));
     let mut all: Vec<PathBuf> = parents.map(|dir| dir.join("glint")).collect();
-    all.push(std::env::temp_dir().join(format!("glint-{user}")));
+    // One that is empty, or told from where this process stands, is another's nowhere.
+    let temporary = Some(std::env::temp_dir()).filter(|dir| dir.is_absolute());
+    let temporary = temporary.unwrap_or_else(|| PathBuf::from("/tmp"));
+    all.push(temporary.join(format!("glint-{user}")));
     let home = User::from_uid(user).ok().flatten().map(|user| user.dir);
     all.extend(home.map(|home| home.join(".cache/glint")));
     all.dedup();

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use wire::ost::StoredExtent;
 
-use crate::control::{Answer, Question, ask, mount_of_entry};
+use crate::control::{Answer, Question, ask, is_served, mount_of_entry};
 use crate::output::{complain, say, say_json};
 
 /// Bytes of a block.
@@ -117,6 +117,7 @@ fn say_frag(frag: &Frag) {
 
 fn frags_of(path: &Path) -> Result<Frags, String> {
     let point = mount_of_entry(path)?.point;
+    is_served(&point)?;
     let at = |what: &str| format!("{}: {what}", path.display());
     let found = std::fs::symlink_metadata(path).map_err(|error| at(&error.to_string()))?;
     if !found.is_file() {

@@ -8,7 +8,7 @@ use base::Fid;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::control::{Answer, Question, ask, mount_of, mount_of_entry};
+use crate::control::{Answer, Question, ask, is_served, mount_of, mount_of_entry};
 use crate::output::{say, say_bytes, say_json};
 use crate::verbs::filefrag::Filefrag;
 use crate::verbs::prefetch::Prefetch;
@@ -185,6 +185,7 @@ struct SizeOnMdt {
 
 fn getsom(of: &OfPath) -> Result<(), String> {
     let point = mount_of_entry(&of.path)?.point;
+    is_served(&point)?;
     let fid = metadata(&of.path)?.ino();
     let answer = ask(&point, &Question::SizeOnMdt { fid })?;
     let Answer::SizeOnMdt {
@@ -218,6 +219,7 @@ fn getsom(of: &OfPath) -> Result<(), String> {
 }
 
 fn fid2path(of: &Fid2path) -> Result<(), String> {
+    is_served(&of.point)?;
     let Answer::Path(mut path) = ask(&of.point, &Question::PathOf { fid: of.fid.0 })? else {
         return Err("the mount answered something else".to_owned());
     };
@@ -234,11 +236,6 @@ fn fid2path(of: &Fid2path) -> Result<(), String> {
         // JSON is text: the bytes come as numbers.
         Err(other) => say_json(&serde_json::json!({ "path_bytes": other.into_bytes() })),
     }
-}
-
-/// The mount's process is there: a dead one is told of with what to do about it.
-fn is_served(path: &Path) -> Result<(), String> {
-    ask(path, &Question::Status).map(drop)
 }
 
 /// First what the kernel holds, then what the mount does.

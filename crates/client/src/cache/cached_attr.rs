@@ -200,11 +200,12 @@ impl CachedAttr {
         self.cover_lost();
     }
 
-    /// The MDT does not know the directory any more: it was removed. False: it is none.
-    pub fn directory_removed(&mut self) -> bool {
-        let directory = self.attr.as_mut();
-        let directory = directory.filter(|attr| attr.kind == FileKind::Directory);
-        directory.map(|attr| attr.nlink = 0).is_some()
+    /// The MDT does not know the file any more: it was removed. False: it has bytes, or nothing is known of
+    /// it.
+    pub fn removed_elsewhere(&mut self) -> bool {
+        let known = self.attr.as_mut();
+        let without_bytes = known.filter(|attr| attr.kind != FileKind::Regular);
+        without_bytes.map(|attr| attr.nlink = 0).is_some()
     }
 
     /// A lock on the file itself covers them now.
@@ -302,16 +303,16 @@ mod tests {
     }
 
     #[test]
-    fn only_a_directory_stays_when_it_is_removed() {
+    fn only_what_has_no_bytes_stays_when_it_is_removed() {
         let mut attrs = CachedAttr::default();
-        assert!(!attrs.directory_removed());
+        assert!(!attrs.removed_elsewhere());
         attrs.take(of_version(1));
-        assert!(!attrs.directory_removed());
+        assert!(!attrs.removed_elsewhere());
         attrs.take(Attr {
             kind: FileKind::Directory,
             ..of_version(2)
         });
-        assert!(attrs.directory_removed() && attrs.is_directory());
+        assert!(attrs.removed_elsewhere() && attrs.is_directory());
         assert_eq!(attrs.known().map(|attr| attr.nlink), Some(0));
     }
 }

@@ -33,6 +33,19 @@ impl Client {
         stalls::counted(&self.0.stats.walk_stalls, self.attributes(fid)).await
     }
 
+    /// A file that is gone, as it was last, without a name. For who has a descriptor of it that opens nothing
+    /// (`O_PATH`). None: nothing is known of it.
+    pub fn getattr_removed(&self, fid: Fid) -> Option<Stat> {
+        let state = self.lock();
+        let mut attr = state.cache.attr_of(fid)?.clone();
+        attr.nlink = 0;
+        Some(Stat {
+            attr,
+            valid: false,
+            stamp: state.cache.stamp(),
+        })
+    }
+
     async fn attributes(&self, fid: Fid) -> Result<Stat, FsError> {
         self.wait_until(fid, FileState::being_told).await;
         let valid = self.lock().attr_valid(fid);
@@ -132,7 +145,7 @@ impl Client {
             (dir, state.cache.mark(dir))
         };
         let reply = match self.0.mdt(Request::GetAttr { fid, dir }).await {
-            Err(FsError::Stale) if self.is_removed_directory(fid) => return Ok(()),
+            Err(FsError::Stale) if self.outlives_removal(fid) => return Ok(()),
             reply => reply?,
         };
         let Reply::Node(node) = reply else {
@@ -142,12 +155,13 @@ impl Client {
         Ok(())
     }
 
-    /// The MDT does not know `fid`, which was a directory: it was removed, and so was empty. For
-    /// who stands in it or has it open it remains that, as on a local disk.
-    pub(crate) fn is_removed_directory(&self, fid: Fid) -> bool {
+    /// The MDT does not know `fid`, which was a directory, a fifo or another file without bytes: it was
+    /// removed. The MDT does not hear who has such a file open, or stands in it. For those it remains what it
+    /// was, as on a local disk; a directory was empty.
+    pub(crate) fn outlives_removal(&self, fid: Fid) -> bool {
         let mut state = self.lock();
         let inode = state.cache.known_mut(fid);
-        inode.is_some_and(|inode| inode.attrs.directory_removed())
+        inode.is_some_and(|inode| inode.attrs.removed_elsewhere())
     }
 
     /// Changes attributes; `size` truncates. Where neither says anything the ctime alone changes.
@@ -182,7 +196,7 @@ impl Client {
                 under: LockHandle(0),
             };
             match self.change_at_mdt(fid, request).await {
-                Err(FsError::Stale) if self.is_removed_directory(fid) => {
+                Err(FsError::Stale) if self.outlives_removal(fid) => {
                     self.change_removed(fid, &change);
                 }
                 changed => changed?,
@@ -191,8 +205,8 @@ impl Client {
         self.stat(fid).await
     }
 
-    /// Changes a removed directory of which the MDT knows nothing any more. Only processes of this mount that
-    /// have it open, or work in it, can tell.
+    /// Changes what outlives its removal, and of which the MDT knows nothing any more. Only processes of this
+    /// mount that have it open, or work in it, can tell.
     fn change_removed(&self, fid: Fid, change: &SetAttr) {
         let now = self.0.clock.now();
         let mut state = self.lock();

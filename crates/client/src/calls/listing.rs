@@ -169,7 +169,7 @@ impl Client {
         let reply = self.0.mdt(page_request(fid, &fetch)).await;
         self.page_came(handle, &fetch);
         let reply = match reply {
-            Err(FsError::Stale) if self.is_removed_directory(fid) => {
+            Err(FsError::Stale) if self.outlives_removal(fid) => {
                 return Ok(Some(self.nothing()));
             }
             reply => reply?,

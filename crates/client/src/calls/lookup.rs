@@ -90,7 +90,7 @@ impl Client {
             })
             .await;
         match reply {
-            Err(FsError::Stale) if self.is_removed_directory(dir) => Err(FsError::NotFound),
+            Err(FsError::Stale) if self.outlives_removal(dir) => Err(FsError::NotFound),
             reply => self.take_lookup(mark, name, reply?),
         }
     }

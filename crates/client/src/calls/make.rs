@@ -241,7 +241,7 @@ impl Client {
         loop {
             let (mark, fid) = self.0.mint(dir).await?;
             match self.0.mdt(ask(fid)).await {
-                Err(FsError::Stale) if self.is_removed_directory(dir) => {
+                Err(FsError::Stale) if self.outlives_removal(dir) => {
                     return Err(FsError::NotFound);
                 }
                 Err(FsError::Invalid) if !self.lock().servers.is_of_this_boot(mark) => {}

@@ -34,7 +34,7 @@ impl Client {
             (state.cache.mark(fid), state.cache.stamp())
         };
         let reply = match self.0.mdt(Request::GetXattrs { fid }).await {
-            Err(FsError::Stale) if self.is_removed_directory(fid) => {
+            Err(FsError::Stale) if self.outlives_removal(fid) => {
                 return self.xattrs_of_removed(fid);
             }
             reply => reply?,
@@ -86,7 +86,7 @@ impl Client {
             mode,
         };
         match self.change_xattr(fid, ask).await {
-            Err(FsError::Stale) if self.is_removed_directory(fid) => {
+            Err(FsError::Stale) if self.outlives_removal(fid) => {
                 self.change_xattr_of_removed(fid, &name, Some((&value, mode)))
             }
             set => set,
@@ -103,7 +103,7 @@ impl Client {
             Request::RemoveXattr { fid, dir, name }
         };
         match self.change_xattr(fid, ask).await {
-            Err(FsError::Stale) if self.is_removed_directory(fid) => {
+            Err(FsError::Stale) if self.outlives_removal(fid) => {
                 self.change_xattr_of_removed(fid, &name, None)
             }
             removed => removed,

@@ -489,6 +489,12 @@ impl Asked {
         if is_changed {
             self.context.retries.ended(self.thread);
         }
+        // The kernel takes what it is told here even if it was withdrawn before the thread has run again. So
+        // it is told for no time, and asks when somebody wants to know.
+        let result = result.map(|stat| client::Stat {
+            valid: false,
+            ..stat
+        });
         if self.stat(fid, result) == Delivery::Refused && is_changed {
             self.client().unheard(Unheard::file(fid));
         }

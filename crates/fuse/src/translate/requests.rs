@@ -228,7 +228,14 @@ fn reached_held(asked: &Asked, fid: Fid) -> Reached {
 fn getattr(asked: Asked, fid: Fid, reached: Reached) {
     let (client, answer) = (asked.client(), asked.clone());
     asked.run_at(fid, (reached, Question::Attributes), async move {
-        answer.stat(fid, client.getattr(fid).await);
+        let stat = match client.getattr(fid).await {
+            // The servers do not hear of a descriptor with O_PATH.
+            Err(FsError::Stale) if caller::has_by_descriptor(answer.thread, fid) => {
+                client.getattr_removed(fid).ok_or(FsError::Stale)
+            }
+            stat => stat,
+        };
+        answer.stat(fid, stat);
     });
 }
 
@@ -385,6 +392,11 @@ fn link(asked: Asked, source: u64, dir: Fid, bytes: &[u8]) {
     };
     asked.run_at(source, (reached, Question::Link), async move {
         let linked = client.link(source, dir, name.clone()).await;
+        // See `Asked::changed_stat`.
+        let linked = linked.map(|entry| Entry {
+            attr_valid: false,
+            ..entry
+        });
         let linked = linked.map_err(|failure| answer.failed_in(&[dir], failure));
         answer.made(dir, &name, linked);
     });
