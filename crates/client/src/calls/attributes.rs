@@ -62,6 +62,11 @@ impl Client {
         state.cache.known(fid).is_some_and(Inode::is_directory)
     }
 
+    /// The kernel may still believe a name of the file that it is to forget.
+    pub fn has_stale_names(&self, fid: Fid) -> bool {
+        self.lock().cache.has_stale_names(fid)
+    }
+
     /// The kernel is to forget a name of the file, or has done so since it knows the file.
     pub fn has_lost_names(&self, fid: Fid) -> bool {
         let state = self.lock();

@@ -1,6 +1,7 @@
 //! What the kernel says of a thread that has called.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use base::Fid;
@@ -286,6 +287,30 @@ const CHANGES_HERE: &[libc::c_long] = &[
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const CHANGES_HERE: &[libc::c_long] = &[];
+
+/// The number and the arguments of the call that the thread is in. None: the kernel does not say.
+pub(super) fn arguments(thread: u32) -> Option<(libc::c_long, [u64; 6])> {
+    let call = call(thread)?;
+    let mut fields = call.split_whitespace();
+    let number = fields.next()?.parse().ok()?;
+    let mut arguments = [0; 6];
+    for argument in &mut arguments {
+        *argument = u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok()?;
+    }
+    Some((number, arguments))
+}
+
+/// The path at `address` in the memory of the thread's process, which it has given to a call. A process that
+/// may know the call's arguments may read that.
+pub(super) fn path(thread: u32, address: u64) -> Option<Vec<u8>> {
+    let memory = File::open(format!("/proc/{thread}/mem")).ok()?;
+    let mut path = vec![0; libc::PATH_MAX as usize];
+    // Less where the memory ends.
+    let read = memory.read_at(&mut path, address).ok()?;
+    let length = path.get(..read)?.iter().position(|byte| *byte == 0)?;
+    path.truncate(length);
+    Some(path)
+}
 
 /// The call that a thread is in.
 struct Call {

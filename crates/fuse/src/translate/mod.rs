@@ -10,9 +10,11 @@ mod listing;
 mod nodes;
 mod parked;
 mod reading;
+mod renames;
 mod requests;
 mod retries;
 mod shape;
+mod told_names;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -31,6 +33,7 @@ use gate::Gate;
 use nodes::{Nodes, Place, Sequel, Telling, Told};
 use parked::{Parked, Promise, take};
 use retries::{Answering, FoundName, Question, Retries};
+use told_names::ToldNames;
 
 pub use errno::errno;
 
@@ -46,6 +49,7 @@ pub(crate) struct Context {
     parked: Parked,
     granted: OnceLock<Granted>,
     retries: Retries,
+    told_names: ToldNames,
     selinux: bool,
 }
 
@@ -70,6 +74,7 @@ impl FileSystem {
             parked: Parked::start()?,
             granted: OnceLock::new(),
             retries: Retries::new(caller::call),
+            told_names: ToldNames::default(),
             selinux: std::path::Path::new("/sys/fs/selinux").exists(),
         };
         Ok(FileSystem {
@@ -227,6 +232,13 @@ impl Asked {
                 .told_of(self.thread, self.request(), asked);
         }
         self.refuse(failure);
+    }
+
+    /// Answers that `name` in `dir` is to be looked up again, with all other names of the call.
+    fn look_again(&self, dir: Fid, name: &Name) {
+        let retries = &self.context.retries;
+        retries.told_at(self.thread, self.request(), (dir, name));
+        self.refuse(FsError::Stale);
     }
 
     fn refuse(&self, failure: FsError) {

@@ -13,7 +13,7 @@ use super::caller::{self, Process};
 use super::nodes;
 use super::retries::Question;
 use super::shape::{change_of, kind_of, name, open_wish};
-use super::{Asked, advice, listing};
+use super::{Asked, advice, listing, renames};
 use crate::kernel::request::{self, FallocateMode, ReleaseRequest, Whence, WriteRequest};
 use crate::kernel::{
     Errno, FileSystemStatus, Op, OpenFlags, Opened, Replier, Request, SetAttributes,
@@ -200,7 +200,7 @@ fn lookup(asked: Asked, dir: Fid, bytes: &[u8]) {
                     true => client.lookup_pinned(dir, &name).await,
                     false => client.lookup(dir, &name).await,
                 };
-                answer.found(dir, &name, found);
+                renames::answer(&answer, (dir, &name), found).await;
             });
         }
     }
@@ -369,7 +369,13 @@ fn rename(
             .await
         {
             Ok(moved) => answer.renamed((from, to), moved, || Unheard::renamed(dirs, names, moved)),
-            Err(failure) => answer.error(answer.failed_in(&dirs, failure)),
+            Err(failure) => {
+                // There is no further attempt, but after this one error.
+                if failure != FsError::Stale {
+                    answer.context.retries.ended(answer.thread);
+                }
+                answer.error(answer.failed_in(&dirs, failure));
+            }
         }
     });
 }

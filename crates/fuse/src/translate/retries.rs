@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use base::Fid;
+use base::{Fid, Name};
 use client::{AttemptBody, AttemptJournal, AttemptRecord};
 use wire::FileKind;
 
@@ -145,6 +145,10 @@ struct Attempt {
     /// The questions that were answered `ESTALE` in the first attempt, and about which file: an error of some
     /// does not end a call.
     led_astray: Vec<(Fid, Question)>,
+    /// Where each of its names led, by directory and name. The next process does not know them.
+    leads: Vec<(Fid, Name, Fid)>,
+    /// The name that was answered `ESTALE` in the first attempt.
+    refused: Option<(Fid, Name)>,
     /// One of its names led nowhere.
     has_missed: bool,
     /// How many more names belong to it.
@@ -152,6 +156,8 @@ struct Attempt {
     /// The request that was answered `ESTALE`, as the kernel sent it first.
     request: Option<u64>,
     record: Option<AttemptRecord>,
+    /// The process before knew of it.
+    is_inherited: bool,
 }
 
 impl Attempt {
@@ -164,10 +170,13 @@ impl Attempt {
             call,
             found: Vec::new(),
             led_astray: Vec::new(),
+            leads: Vec::new(),
+            refused: None,
             has_missed: false,
             names,
             request: None,
             record: None,
+            is_inherited: false,
         }
     }
 
@@ -186,6 +195,7 @@ impl Attempt {
             has_missed: body.has_missed,
             request: body.request,
             record: Some(record),
+            is_inherited: true,
             ..Attempt::of(body.call)
         }
     }
@@ -386,6 +396,53 @@ impl Retries {
             begins
         };
         self.attempt(thread, begins).unwrap_or(false)
+    }
+
+    /// `thread` is answered that it is to look again, for `name` in `dir`.
+    pub fn told_at(&self, thread: u32, request: u64, (dir, name): (Fid, &Name)) {
+        self.told(thread, Some(request));
+        self.attempt(thread, |attempt| {
+            attempt.refused = Some((dir, name.clone()));
+        });
+    }
+
+    /// `thread` asks for the name for which it was told to look again, and for nothing else since.
+    pub fn asks_again(&self, thread: u32, (dir, name): (Fid, &Name)) -> bool {
+        let asks_again = |attempt: &mut Attempt| {
+            let refused = attempt.refused.as_ref();
+            !attempt.has_looked_up() && refused.is_some_and(|at| at.0 == dir && at.1 == *name)
+        };
+        self.attempt(thread, asks_again).unwrap_or(false)
+    }
+
+    /// The name `name` in `dir` leads to `fid`, or nowhere, in the second attempt of `thread`.
+    pub fn leads(&self, thread: u32, (dir, name): (Fid, &Name), fid: Option<Fid>) {
+        self.attempt(thread, |attempt| {
+            attempt
+                .leads
+                .retain(|lead| lead.0 != dir || lead.1 != *name);
+            let lead = fid.map(|fid| (dir, name.clone(), fid));
+            attempt.leads.extend(lead);
+        });
+    }
+
+    /// Where `name` has led in the second attempt of `thread`, by directory. None: the process before has
+    /// looked it up.
+    pub fn led(&self, thread: u32, name: &[u8]) -> Option<Vec<(Fid, Fid)>> {
+        let led = |attempt: &mut Attempt| {
+            let leads = attempt.leads.iter();
+            let named = leads.filter(|lead| lead.1.as_bytes() == name);
+            (!attempt.is_inherited).then(|| named.map(|lead| (lead.0, lead.2)).collect())
+        };
+        self.attempt(thread, led).unwrap_or(Some(Vec::new()))
+    }
+
+    /// Another name than `name` in `dir` has led to `fid` in the second attempt of `thread`.
+    pub fn has_led_elsewhere(&self, thread: u32, (dir, name): (Fid, &Name), fid: Fid) -> bool {
+        let is_other =
+            |lead: &(Fid, Name, Fid)| lead.2 == fid && (lead.0 != dir || lead.1 != *name);
+        let has_led = |attempt: &mut Attempt| attempt.leads.iter().any(is_other);
+        self.attempt(thread, has_led).unwrap_or(false)
     }
 
     /// A name that `thread` asked for leads there, or nowhere.

@@ -250,3 +250,26 @@ fn an_attempt_ends_with_its_names() {
     (0..NAMES).for_each(|_| retries.looked_up(1, None));
     assert!(retries.none());
 }
+
+#[test]
+fn a_second_attempt_knows_where_its_names_have_led() {
+    let retries = known();
+    CALL.set("rename");
+    let [x, y] = ["x", "y"].map(|name| Name::new(name).unwrap());
+    let (source, target) = ((A, &x), (A, &y));
+    retries.leads(1, source, Some(B));
+    assert_eq!(retries.led(1, b"x"), Some(Vec::new()), "a first attempt");
+    retries.told_at(1, 0, target);
+    assert!(retries.asks_again(1, target) && !retries.asks_again(1, source));
+    assert!(!retries.asks_again(2, target), "another thread");
+    retries.looked_up(1, Some(name(B, FileKind::Regular)));
+    retries.leads(1, source, Some(B));
+    assert!(!retries.asks_again(1, target), "the second attempt");
+    assert_eq!(retries.led(1, b"x"), Some(vec![(A, B)]));
+    assert!(retries.has_led_elsewhere(1, target, B) && !retries.has_led_elsewhere(1, source, B));
+    retries.leads(1, source, None);
+    assert!(!retries.has_led_elsewhere(1, target, B));
+    retries.leads(1, source, Some(B));
+    CALL.set("stat");
+    assert!(!retries.has_led_elsewhere(1, target, B), "another call");
+}
