@@ -55,7 +55,7 @@ check: deps-run ## format, lints, tidy, licences, documentation
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	$(CARGO) xtask tidy
 	$(CARGO) xtask licences
-# With examples, libraries have the features that they were linted with, and are not checked once more.
+# With examples, crates of others have the features that they had for the lints.
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --quiet --lib --bins --examples
 
 # A part of the tests: CRATE and NAME, both optional.

@@ -122,8 +122,8 @@ impl OstServer {
         server.spawn("ost-sync", move |chores, serving| {
             run_syncs(chores, serving, &syncs);
         })?;
+        // At full priority: it works only where nobody else does, and holds then what others may wait for.
         server.spawn("ost-settle", move |chores, serving| {
-            give_way();
             run_settling(chores, serving, &settling);
         })?;
         server.spawn("ost-list", move |chores, serving| {
