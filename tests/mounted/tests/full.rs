@@ -415,6 +415,12 @@ fn a_disk_that_others_fill_stops_nothing() {
                 .for_each(|path| fs::remove_file(path).unwrap());
             File::open(&root).unwrap().sync_all().unwrap();
         });
+        let (reserve, start) = (disk.path().join("targets0/ost0/reserve"), Instant::now());
+        // A start may need it: see `wait_for_reserve`.
+        while !reserve.exists() {
+            assert!(start.elapsed() < MAKING_SPACE, "no reserve is set aside");
+            sleep(Duration::from_millis(50));
+        }
         take_all(&disk);
         cluster.kill_server();
         take_all(&disk);

@@ -375,8 +375,9 @@ fn an_eviction_says_what_it_took_and_shows_what_is_there() {
         0,
         "changes of names and attributes are lost with the eviction",
     );
+    // They are said one after the other.
     for name in ["f2", "d1"] {
-        assert!(cluster.said(0).contains(name), "{}", cluster.said(0));
+        cluster.wait_for_log(0, name);
     }
     let lost = File::open(root.join("t/a")).unwrap().sync_all();
     assert!(lost.is_err(), "the directory has lost changes");
