@@ -415,11 +415,15 @@ fn a_disk_that_others_fill_stops_nothing() {
                 .for_each(|path| fs::remove_file(path).unwrap());
             File::open(&root).unwrap().sync_all().unwrap();
         });
+        // A start may need the reserve, which others must leave room for: see `wait_for_reserve`.
         let (reserve, start) = (disk.path().join("targets0/ost0/reserve"), Instant::now());
-        // A start may need it: see `wait_for_reserve`.
         while !reserve.exists() {
             assert!(start.elapsed() < MAKING_SPACE, "no reserve is set aside");
-            sleep(Duration::from_millis(50));
+            let taken = File::options().write(true).open(&others).unwrap();
+            let length = taken.metadata().unwrap().len();
+            taken.set_len(length.saturating_sub(1 << 20)).unwrap();
+            let _ = write_synced(&names[49], b"a few bytes");
+            sleep(Duration::from_millis(200));
         }
         take_all(&disk);
         cluster.kill_server();
