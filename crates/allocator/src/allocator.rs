@@ -306,8 +306,7 @@ impl Allocator {
             range.start.in_group(),
             range.start.in_group() + range.blocks,
         );
-        let mut free = (first..end).filter(|block| map.is_free(Run::new(*block, 1)));
-        let Some(start) = free.next() else {
+        let Some(start) = map.next_free(first).filter(|start| *start < end) else {
             return Ok(None);
         };
         let run = Run::new(start, map.run_at(start, blocks.min(end - start)));

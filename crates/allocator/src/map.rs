@@ -308,6 +308,18 @@ impl GroupMap {
         Some((word * 64) as u32 + self.level(0)[word].trailing_zeros())
     }
 
+    /// The first free block from `from` on.
+    pub fn next_free(&self, from: u32) -> Option<u32> {
+        let first = (from / 64) as usize;
+        let part = |(at, word): (usize, &u64)| match at == first {
+            true => (at, word & u64::MAX << (from % 64)),
+            false => (at, *word),
+        };
+        let words = self.level(0).iter().enumerate().skip(first).map(part);
+        let (at, word) = words.into_iter().find(|(_, word)| *word != 0)?;
+        Some((at * 64) as u32 + word.trailing_zeros())
+    }
+
     /// Everything kept besides the bitmap agrees with it.
     pub fn is_consistent(&self) -> bool {
         let mut free = [0; GROUP_WORDS];

@@ -6,15 +6,17 @@
     reason = "in a test, a failed unwrap is a failed test"
 )]
 
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use allocator::Options;
 use base::{ByteRange, Fid};
 use storage::extents::{ExtentObjects, ExtentTables, StoreId, make_file};
 use storage::{
-    Backing, Disk, FileDisk, Kv, KvOptions, MemDisk, ObjectId, ObjectStore, Result, TableId,
+    Backing, Disk, FileDisk, Kv, KvOptions, MemDisk, ObjectId, ObjectStore, Result, SpaceStat,
+    StorageError, TableId,
 };
 
 const TABLES: ExtentTables = ExtentTables {
@@ -177,4 +179,106 @@ fn a_start_reads_nothing_of_a_log_that_was_never_written() {
         store.write(id(0), 0, b"bytes").unwrap();
         store.sync_all().unwrap();
     }
+}
+
+/// The file system below is full when told so: then only what was taken before can be taken.
+#[derive(Debug)]
+struct Fillable {
+    disk: Arc<FileDisk>,
+    is_full: AtomicBool,
+    taken: Mutex<BTreeSet<u64>>,
+    asked: AtomicU64,
+}
+
+impl Disk for Fillable {
+    fn len(&self) -> Result<u64> {
+        self.disk.len()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.disk.read(offset, buffer)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.disk.write(offset, data)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.disk.sync()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.disk.set_len(len)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.disk.close()
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let mut taken = self.taken.lock().unwrap();
+        let blocks = (offset..offset + len).step_by(4096);
+        if self.is_full.load(Ordering::Relaxed) && !blocks.clone().all(|at| taken.contains(&at)) {
+            let at = "the file system".to_owned();
+            return Err(StorageError::NoSpace { at });
+        }
+        taken.extend(blocks);
+        Ok(())
+    }
+
+    fn backing(&self) -> Result<Option<Backing>> {
+        let available = match self.is_full.load(Ordering::Relaxed) {
+            true => 0,
+            false => 1 << 40,
+        };
+        let space = SpaceStat {
+            total: 1 << 40,
+            available,
+            ..SpaceStat::default()
+        };
+        Ok(Some(Backing { taken: 0, space }))
+    }
+}
+
+/// Groups that were never in use are no place for bytes then, and the search for others is not begun anew
+/// with each allocation.
+#[test]
+fn on_a_full_file_system_bytes_go_where_space_is_and_few_places_are_tried() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = Target::new(dir.path());
+    let disk = Arc::new(Fillable {
+        disk: target.disk.clone(),
+        is_full: AtomicBool::new(false),
+        taken: Mutex::default(),
+        asked: AtomicU64::new(0),
+    });
+    let store = target.open_on(disk.clone());
+    for n in 0..3 {
+        let group = ByteRange::new(0, 128 * MIB);
+        store.allocate(id(n), group, false).unwrap();
+    }
+    // Every tenth block of the last one is free, and no two beside each other.
+    for block in (0..32_768).step_by(10) {
+        let block = ByteRange::new(block * 4096, block * 4096 + 4096);
+        store.punch(id(2), block).unwrap();
+    }
+    store.sync_all().unwrap();
+    disk.is_full.store(true, Ordering::Relaxed);
+    let before = disk.asked.load(Ordering::Relaxed);
+    for n in 100..2100 {
+        store.write(id(n), 0, b"bytes").unwrap();
+    }
+    let asked = disk.asked.load(Ordering::Relaxed) - before;
+    assert!(asked < 20, "{asked} places were tried");
+    let fill = || (2100..9000).find_map(|n| store.write(id(n), 0, b"bytes").err());
+    let error = fill().unwrap();
+    assert!(matches!(error, StorageError::NoSpace { .. }), "{error}");
+    // One that is removed makes room, and so does other space of the file system.
+    assert!(store.remove(id(0)).unwrap());
+    store.write(id(9001), 0, &vec![7; 8 << 20]).unwrap();
+    disk.is_full.store(false, Ordering::Relaxed);
+    store.write(id(9002), 0, &vec![8; 200 << 20]).unwrap();
+    store.sync_all().unwrap();
+    assert_eq!(store.audit().unwrap(), []);
 }

@@ -32,6 +32,8 @@ pub struct ExtentDisk<D> {
     gathered: Gathered,
     /// Groups in which blocks became free since somebody asked.
     freed: BTreeSet<Group>,
+    /// How often blocks became free.
+    frees: u64,
     /// Groups whose bitmaps are in memory, the one that was read first first.
     loaded: VecDeque<Group>,
     loaded_max: usize,
@@ -90,6 +92,7 @@ impl<D: Disk> ExtentDisk<D> {
             reuse: Reuse::default(),
             gathered: Gathered::default(),
             freed: BTreeSet::new(),
+            frees: 0,
             loaded_max,
             stopped: None,
         };
@@ -275,11 +278,19 @@ impl<D: Disk> ExtentDisk<D> {
 
     /// Groups of which a block was in use at some time.
     pub fn groups_in_use(&self) -> Vec<Group> {
-        let was_used = |group: &Group| {
-            let is_here = self.state.maps().map(group.0).is_some();
-            is_here || self.state.map_source(*group).is_some()
-        };
-        groups_of(&self.state).filter(was_used).collect()
+        let groups = groups_of(&self.state);
+        groups.filter(|group| self.was_in_use(*group)).collect()
+    }
+
+    /// The group is one of these.
+    pub fn was_in_use(&self, group: Group) -> bool {
+        let is_here = self.state.maps().map(group.0).is_some();
+        is_here || self.state.map_source(group).is_some()
+    }
+
+    /// How often blocks became free since the store was opened.
+    pub fn frees(&self) -> u64 {
+        self.frees
     }
 
     /// Groups in which blocks became free since this was last asked.
@@ -445,6 +456,7 @@ impl<D: Disk> ExtentDisk<D> {
     fn collect(&mut self) {
         while let Some(extents) = self.reuse.ready() {
             for extent in extents {
+                self.frees += 1;
                 self.freed
                     .extend(extent.by_groups().map(|part| part.start.group()));
                 if let Err(error) = self.allocator.free(extent) {

@@ -17,6 +17,9 @@ pub const STEP_BLOCKS: u32 = 64;
 /// The space of a whole group is taken where there is so much more below.
 const GROUPS_LEFT_MIN: u64 = 4;
 
+/// Bytes below with which that is full.
+const FULL_BELOW: u64 = 4 * STEP_BLOCKS as u64 * BLOCK_BYTES;
+
 /// What was taken since the store was opened. Taking it again changes nothing below.
 #[derive(Debug, Default)]
 pub struct Backed {
@@ -25,6 +28,12 @@ pub struct Backed {
     steps: BTreeSet<u64>,
     /// Groups that may have space which nothing needs.
     loose: BTreeSet<Group>,
+    /// Space was not to be had below, the last time.
+    is_full_below: bool,
+    /// Where blocks with space are looked for.
+    from: Block,
+    /// When nothing was found: how often blocks had become free.
+    searched: Option<u64>,
 }
 
 /// The parts of an extent that are in one step each.
@@ -66,6 +75,41 @@ impl Backed {
         for step in steps_of(place) {
             self.steps.remove(&step_of(step.start));
         }
+    }
+
+    /// Space was not to be had below, and there is hardly any now.
+    pub fn is_full_below(&mut self, device: &ExtentDisk<Arc<dyn Disk>>) -> Result<bool> {
+        if self.is_full_below {
+            let below = device.disk().backing()?;
+            let is_full = below.is_some_and(|below| below.space.available < FULL_BELOW);
+            (self.is_full_below, self.searched) = (is_full, self.searched.filter(|_| is_full));
+        }
+        Ok(self.is_full_below)
+    }
+
+    /// Space is not to be had below.
+    pub fn note_full_below(&mut self) {
+        self.is_full_below = true;
+    }
+
+    /// Nothing was found, and no block became free since.
+    pub fn has_searched(&self, frees: u64) -> bool {
+        self.searched == Some(frees)
+    }
+
+    /// Nothing was found.
+    pub fn note_searched(&mut self, frees: u64) {
+        self.searched = Some(frees);
+    }
+
+    /// Where blocks that have space are looked for.
+    pub fn search_from(&self) -> Block {
+        self.from
+    }
+
+    /// Some were found, and `from` is behind them.
+    pub fn note_found(&mut self, from: Block) {
+        self.from = from;
     }
 
     /// Takes the space of `place`. Says how many of its blocks, from the first one on, have theirs.

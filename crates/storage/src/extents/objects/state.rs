@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use allocator::{Block, Extent, Io, Length, Owner, Want};
+use allocator::{Block, Extent, Group, Io, Length, Owner, Want};
 use base::Tick;
 
-use super::backing::{Backed, STEP_BLOCKS, steps_of};
+use super::backing::{Backed, STEP_BLOCKS};
 use crate::disk::Disk;
 use crate::error::{Result, StorageError};
 use crate::extents::changed::{Object, Part};
@@ -100,37 +100,71 @@ impl State {
             length: wanted.length,
             goal: wanted.goal,
         };
+        if self.backed.is_full_below(&self.device)?
+            && let Some(place) = self.place_backed(blocks)?
+        {
+            return Ok(place);
+        }
         let place = self.device.place(Tick(0), &want)?;
+        if let Some(place) = self.keep_backed(place)? {
+            return Ok(place);
+        }
+        self.backed.note_full_below();
+        let found = self.place_backed(blocks)?;
+        found.ok_or_else(|| StorageError::NoSpace {
+            at: "the disk below the extents".to_owned(),
+        })
+    }
+
+    /// The first blocks of `place` that have space below; the others are given back. None: no block has.
+    fn keep_backed(&mut self, place: Extent) -> Result<Option<Extent>> {
         let backed = self.backed.take(&self.device, place)?;
         if backed == place.blocks {
-            return Ok(place);
+            return Ok(Some(place));
         }
         let (first, rest) = place.split(backed);
         self.device.give_back(rest)?;
-        match first.blocks {
-            0 => self.place_backed(blocks),
-            _ => Ok(first),
-        }
+        Ok((backed > 0).then_some(first))
     }
 
-    /// Free blocks whose space was taken from below before: nothing more can be had there.
-    fn place_backed(&mut self, blocks: u32) -> Result<Extent> {
-        for group in self.device.groups_in_use() {
-            let first = group.block(0);
-            let count = self.device.geometry().blocks_of(group);
-            for step in steps_of(Extent::new(first, count)) {
-                let Some(place) = self.device.place_in(step, blocks)? else {
-                    continue;
-                };
-                if self.backed.take(&self.device, place)? == place.blocks {
-                    return Ok(place);
-                }
-                self.device.give_back(place)?;
+    /// Free blocks whose space was taken from below before: nothing more can be had there. The search goes on
+    /// where the last one ended. None: there are none, and none is looked for before a block becomes free.
+    fn place_backed(&mut self, blocks: u32) -> Result<Option<Extent>> {
+        let frees = self.device.frees();
+        if self.backed.has_searched(frees) {
+            return Ok(None);
+        }
+        let (groups, from) = (self.device.geometry().groups(), self.backed.search_from());
+        for behind in 0..=groups {
+            let group = Group((from.group().0 + behind) % groups);
+            if !self.device.was_in_use(group) {
+                continue;
+            }
+            let first = if behind == 0 { from.in_group() } else { 0 };
+            if let Some(place) = self.place_backed_in(group, first, blocks)? {
+                self.backed.note_found(place.end());
+                return Ok(Some(place));
             }
         }
-        Err(StorageError::NoSpace {
-            at: "the disk below the extents".to_owned(),
-        })
+        self.backed.note_searched(frees);
+        Ok(None)
+    }
+
+    /// The same in one group, from a block of it on.
+    fn place_backed_in(&mut self, group: Group, first: u32, blocks: u32) -> Result<Option<Extent>> {
+        let (mut first, end) = (first, self.device.geometry().blocks_of(group));
+        while first < end {
+            let rest = Extent::new(group.block(first), end - first);
+            let Some(place) = self.device.place_in(rest, blocks)? else {
+                return Ok(None);
+            };
+            if let Some(place) = self.keep_backed(place)? {
+                return Ok(Some(place));
+            }
+            // Nor has the rest of that step.
+            first = (place.start.in_group() / STEP_BLOCKS + 1) * STEP_BLOCKS;
+        }
+        Ok(None)
     }
 
     /// Gives space of one group back to the file system below. `false`: there is nothing to look at. The
