@@ -19,6 +19,7 @@ mod room;
 pub mod serve;
 mod step;
 mod syncer;
+pub mod upgrade;
 mod work;
 
 pub use durability::SyncTicket;

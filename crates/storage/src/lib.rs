@@ -13,6 +13,7 @@ mod regular;
 pub mod room;
 mod space;
 pub mod target;
+pub mod upgrade;
 
 pub use disk::{Backing, CheckedDisk, Disk, FaultyDisk, FileDisk, MemDisk, Survivors};
 pub use error::{Result, StorageError};
@@ -26,6 +27,6 @@ pub use pace::{COMMIT_BYTES, COMMIT_MS, Pace, Taken};
 pub use room::Room;
 pub use space::SpaceStat;
 pub use target::{
-    FirstRecords, FormatRequest, FsName, KeyKind, ObjectBytes, State, Superblock, SystemRandom,
-    Target, TargetDir, TargetError, TargetKey, Uuid,
+    FirstRecords, FormatRequest, FsName, KeyKind, ObjectBytes, Stage, State, Superblock,
+    SystemRandom, Target, TargetDir, TargetError, TargetKey, Uuid,
 };

@@ -15,5 +15,5 @@ mod stream;
 
 pub use files::{OPEN_FILES_MAX, ObjectFiles};
 pub use memory::ObjectMemory;
-pub use sealed::{SealedObjects, check_seal, examine_seals, recorded_end};
+pub use sealed::{SealedObjects, check_seal, examine_seals, recorded_end, sealed_ends};
 pub use store::{Flaw, ObjectId, ObjectMap, ObjectStat, ObjectStore, Placed, Wanted};

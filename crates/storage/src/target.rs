@@ -8,6 +8,7 @@ pub(crate) mod lock;
 mod making;
 mod random;
 mod superblock;
+mod upgrading;
 
 pub use directory::{FormatRequest, ObjectBytes, State, Target, TargetDir};
 pub use error::TargetError;
@@ -15,3 +16,4 @@ pub use key::{KeyKind, TargetKey};
 pub use making::FirstRecords;
 pub use random::SystemRandom;
 pub use superblock::{FsName, SUPERBLOCK_BYTES, SUPERBLOCK_VERSION, Superblock, Uuid};
+pub use upgrading::Stage;

@@ -15,6 +15,7 @@ mod status;
 mod target;
 mod umount;
 mod up;
+mod upgrade;
 
 pub use mount::system_mount::Helper;
 
@@ -50,6 +51,8 @@ pub enum Verb {
     Fs(fs::Fs),
     /// Check the targets of a directory that is not being served.
     Fsck(fsck::Fsck),
+    /// Move the objects of targets from files to extents.
+    Upgrade(upgrade::Upgrade),
     /// Measurements.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -78,6 +81,7 @@ impl Verb {
             Verb::Param(verb) => verb.run(),
             Verb::Fs(verb) => verb.run(),
             Verb::Fsck(verb) => verb.run(),
+            Verb::Upgrade(verb) => verb.run(),
             Verb::Bench(verb) => return verb.run(),
         };
         done.map(|()| ExitCode::SUCCESS)

@@ -3,6 +3,7 @@
 
 mod ahead;
 mod backing;
+mod damaging;
 mod examining;
 mod fetching;
 mod mapping;

@@ -1,5 +1,6 @@
 //! Objects as files: `objects/XX/FID.STRIPE`, hexadecimal, `XX` the lowest byte of the FID.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -95,6 +96,32 @@ impl ObjectFiles {
             sync_failed: OnceLock::new(),
             fence,
         })
+    }
+
+    /// A file among them that is none of them, if there is one.
+    pub fn first_foreign(&self) -> Result<Option<PathBuf>> {
+        let shelves: Vec<String> = (0..FAN_OUT).map(shelf_name).collect();
+        let mut foreign = self.names("")?.into_iter();
+        let foreign = foreign.find(|name| !shelves.iter().any(|shelf| *name == **shelf));
+        if let Some(name) = foreign {
+            return Ok(Some(self.dir.path().join(name)));
+        }
+        for shelf in shelves {
+            let is_foreign = |name: &OsString| name.to_str().and_then(id_of).is_none();
+            if let Some(name) = self.names(&shelf)?.into_iter().find(is_foreign) {
+                return Ok(Some(self.dir.path().join(shelf).join(name)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is in the directory `inner` of this one.
+    fn names(&self, inner: &str) -> Result<Vec<OsString>> {
+        let path = self.dir.path().join(inner);
+        let failed = |e| StorageError::from_io(path.display(), "list it", &e);
+        let entries = fs::read_dir(self.dir.reach(inner)).map_err(failed)?;
+        let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
+        names.collect::<io::Result<_>>().map_err(failed)
     }
 
     /// For messages.
@@ -447,14 +474,14 @@ impl ObjectStore for ObjectFiles {
 
     fn list(&self, visit: &mut dyn FnMut(ObjectId)) -> Result<()> {
         for shelf in 0..FAN_OUT {
-            let path = self.dir.path().join(shelf_name(shelf));
-            let failed = |e| StorageError::from_io(path.display(), "list it", &e);
-            let reached = self.dir.reach(&shelf_name(shelf));
-            for entry in fs::read_dir(reached).map_err(failed)? {
-                let name = entry.map_err(failed)?.file_name();
+            let shelf = shelf_name(shelf);
+            for name in self.names(&shelf)? {
                 match name.to_str().and_then(id_of) {
                     Some(id) => visit(id),
-                    None => tracing::warn!(?name, dir = %path.display(), "not an object"),
+                    None => {
+                        let dir = self.dir.path().join(&shelf);
+                        tracing::warn!(?name, dir = %dir.display(), "not an object");
+                    }
                 }
             }
         }

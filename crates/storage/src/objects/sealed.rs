@@ -22,8 +22,8 @@ use super::store::{ObjectId, ObjectStat, ObjectStore};
 use crate::error::{Result, StorageError};
 use crate::kv::{Batch, KeyRange, Kv, TableId, Ticket};
 use crate::space::SpaceStat;
-pub use ends::recorded_end;
 use ends::{Ends, WrongEnd};
+pub use ends::{recorded_end, sealed_ends};
 pub use examine::{check_seal, examine_seals};
 
 /// Memory for what is known of open segments, in bytes. Beyond: their blocks are read when they are

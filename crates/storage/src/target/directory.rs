@@ -33,6 +33,8 @@ pub(super) const OBJECTS: &str = "objects";
 /// The file with the extents of objects, in place of that.
 pub(super) const EXTENTS: &str = "extents";
 pub(super) const RESERVE: &str = "reserve";
+/// The same until the target's objects begin to move there from files.
+pub(super) const EXTENTS_BEGUN: &str = "extents.new";
 /// What a directory or file is called until it is whole.
 pub(super) const UNFINISHED: &str = ".new";
 
@@ -125,8 +127,8 @@ pub struct TargetDir {
 /// One target, held for this process alone until dropped.
 #[derive(Debug)]
 pub struct Target {
-    path: PathBuf,
-    superblock: Superblock,
+    pub(super) path: PathBuf,
+    pub(super) superblock: Superblock,
     fence: Arc<Fence>,
     /// None where machines do not see each other's: the fence is all there is.
     lock: Option<ExclusiveLock>,
@@ -244,7 +246,7 @@ fn read_superblock(path: &Path) -> std::result::Result<Superblock, Option<Unread
 
 /// Writes the superblock of the target at `path`, durably. On a full disk in its place: it is one
 /// sector, which a disk writes whole or not at all.
-fn rewrite_superblock(path: &Path, superblock: &Superblock) -> Result<()> {
+pub(super) fn rewrite_superblock(path: &Path, superblock: &Superblock) -> Result<()> {
     let replaced = replace_superblock(path, superblock);
     let Err(TargetError::Storage(StorageError::NoSpace { .. })) = replaced else {
         return replaced;
@@ -365,6 +367,7 @@ impl TargetDir {
             target_uuid: Uuid::random(rng),
             created: request.created,
             boot_epoch: BootEpoch(0),
+            is_upgrading: false,
         };
         let made: Vec<_> = request.targets.iter().map(superblock).collect();
         making::make(dir, (&made, &request.bytes), &keys, first_records)?;
@@ -422,6 +425,25 @@ impl TargetDir {
 
     /// The same for `process`. It waits for some seconds where another machine served a target last.
     pub fn open_as(dir: &Path, process: &Process) -> Result<TargetDir> {
+        TargetDir::open_checked(dir, process, |superblock| match superblock.is_upgrading {
+            false => Ok(()),
+            true => Err(TargetError::Upgrading {
+                dir: dir.to_owned(),
+                target: superblock.target,
+            }),
+        })
+    }
+
+    /// The same for this process, to upgrade the targets: also those of which an upgrade was interrupted.
+    pub fn open_to_upgrade(dir: &Path) -> Result<TargetDir> {
+        TargetDir::open_checked(dir, &this_process(dir)?, |_| Ok(()))
+    }
+
+    fn open_checked(
+        dir: &Path,
+        process: &Process,
+        check: impl Fn(&Superblock) -> Result<()>,
+    ) -> Result<TargetDir> {
         fs::metadata(dir).map_err(|error| match error.kind() {
             ErrorKind::NotFound => TargetError::NoDirectory {
                 dir: dir.to_owned(),
@@ -435,6 +457,7 @@ impl TargetDir {
                 dir: dir.to_owned(),
             });
         }
+        superblocks.iter().try_for_each(check)?;
         let key = TargetKey::load(&KeyKind::Client.path_in(dir))?;
         let server_key = match TargetKey::load(&KeyKind::Server.path_in(dir)) {
             Err(TargetError::KeyMissing { .. }) => None,

@@ -90,6 +90,27 @@ pub enum TargetError {
         /// Its version.
         found: u32,
     },
+    /// Its objects are partly in files and partly on extents.
+    Upgrading {
+        /// The directory.
+        dir: PathBuf,
+        /// The target.
+        target: TargetName,
+    },
+    /// Moving its objects to extents needs more space.
+    NoRoom {
+        /// The target's directory.
+        path: PathBuf,
+        /// What its file system must have, in bytes.
+        needed: u64,
+        /// What it has.
+        available: u64,
+    },
+    /// There is a file among its objects that is none of them.
+    NoObject {
+        /// The file.
+        path: PathBuf,
+    },
     /// Others than its owner may read the key.
     KeyExposed {
         /// The key's file.
@@ -156,6 +177,9 @@ impl TargetError {
             | TargetError::OtherFileSystem { dir: path, .. }
             | TargetError::Damaged { path, .. }
             | TargetError::ForeignVersion { path, .. }
+            | TargetError::Upgrading { dir: path, .. }
+            | TargetError::NoRoom { path, .. }
+            | TargetError::NoObject { path }
             | TargetError::KeyExposed { path, .. }
             | TargetError::KeyMissing { path }
             | TargetError::ServerKeyMissing { path }
@@ -197,6 +221,17 @@ impl TargetError {
                 " has format version {found}, this program has {SUPERBLOCK_VERSION}; \
                  use the program that wrote it"
             ),
+            TargetError::Upgrading { dir, target } => format!(
+                ": an upgrade of {target} was interrupted; go on with it first: glint upgrade {}",
+                dir.display()
+            ),
+            TargetError::NoRoom {
+                needed, available, ..
+            } => format!(
+                ": {available} bytes are free, and an upgrade needs {needed}; \
+                 make room, nothing was changed yet"
+            ),
+            TargetError::NoObject { .. } => " is no object of Glint's; move it elsewhere".into(),
             TargetError::KeyExposed { mode, .. } => format!(
                 " may be read by others than its owner (mode {mode:04o}); \
                  chmod 600 it, and make a new key if others have read it"

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use base::{TargetKind, TargetName};
 
 use super::directory::{
-    DATABASE, EXTENTS, OBJECTS, ObjectBytes, RESERVE, Result, SUPERBLOCK, UNFINISHED, dir_name,
-    entries, lock_dir, replace_superblock, reserve, sync_dir, target_of,
+    DATABASE, EXTENTS, EXTENTS_BEGUN, OBJECTS, ObjectBytes, RESERVE, Result, SUPERBLOCK,
+    UNFINISHED, dir_name, entries, lock_dir, replace_superblock, reserve, sync_dir, target_of,
 };
 use super::error::TargetError;
 use super::key::{KeyKind, TargetKey};
@@ -149,7 +149,11 @@ pub(super) fn settle(dir: &Path) -> Result<()> {
 }
 
 /// Another machine, whose locks are not seen here, may be at the same work.
-fn unless_gone(done: std::io::Result<()>, path: &Path, action: &'static str) -> Result<()> {
+pub(super) fn unless_gone(
+    done: std::io::Result<()>,
+    path: &Path,
+    action: &'static str,
+) -> Result<()> {
     match done {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(TargetError::io(path, action, &error))
@@ -231,7 +235,14 @@ fn is_of_aside(aside: &Path) -> bool {
 fn is_of_target(path: &Path) -> bool {
     let begun = format!("{SUPERBLOCK}{UNFINISHED}");
     let known = [
-        SUPERBLOCK, &begun, DATABASE, OBJECTS, EXTENTS, RESERVE, FENCE,
+        SUPERBLOCK,
+        &begun,
+        DATABASE,
+        OBJECTS,
+        EXTENTS,
+        EXTENTS_BEGUN,
+        RESERVE,
+        FENCE,
     ];
     entries(path).is_ok_and(|entries| {
         let mut names = entries.iter().map(DirEntry::file_name);

@@ -9,6 +9,8 @@ use base::{BootEpoch, Rng, TargetIndex, TargetKind, TargetName, Timestamp};
 pub const SUPERBLOCK_BYTES: usize = 512;
 /// The version of its layout and of everything else in the target's directory.
 pub const SUPERBLOCK_VERSION: u32 = 1;
+/// The version while the target's objects move from files to extents, which `glint upgrade` alone goes on with.
+pub const UPGRADING_VERSION: u32 = 2;
 
 const MAGIC: &[u8; 8] = b"GLINTFS\n";
 const CRC_AT: usize = SUPERBLOCK_BYTES - 4;
@@ -100,6 +102,8 @@ pub struct Superblock {
     pub created: Timestamp,
     /// How often it has been started; zero before the first start.
     pub boot_epoch: BootEpoch,
+    /// Its objects move from files to extents: some are here, some there.
+    pub is_upgrading: bool,
 }
 
 /// Why bytes are not a superblock of ours.
@@ -132,7 +136,11 @@ impl Superblock {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
         put(0, MAGIC);
-        put(8, &SUPERBLOCK_VERSION.to_le_bytes());
+        let version = match self.is_upgrading {
+            true => UPGRADING_VERSION,
+            false => SUPERBLOCK_VERSION,
+        };
+        put(8, &version.to_le_bytes());
         put(12, &[kind_code(self.target.kind), 0]);
         put(14, &self.target.index.0.to_le_bytes());
         put(16, &self.fs_uuid.0);
@@ -161,9 +169,11 @@ impl Superblock {
         }
         // Magic and checksum hold their places in every version.
         let version = u32::from_le_bytes(field(bytes, 8));
-        if version != SUPERBLOCK_VERSION {
-            return Err(Unreadable::ForeignVersion(version));
-        }
+        let is_upgrading = match version {
+            SUPERBLOCK_VERSION => false,
+            UPGRADING_VERSION if bytes[12] == kind_code(TargetKind::Ost) => true,
+            _ => return Err(Unreadable::ForeignVersion(version)),
+        };
         let kind = kind_of(bytes[12]).ok_or_else(|| damaged("its kind of target is unknown"))?;
         let fs_name = bytes[FS_NAME_AT..CRC_AT].get(..usize::from(bytes[72]));
         let fs_name = fs_name.and_then(|name| std::str::from_utf8(name).ok());
@@ -181,6 +191,7 @@ impl Superblock {
                 nanos: u32::from_le_bytes(field(bytes, 56)),
             },
             boot_epoch: BootEpoch(u64::from_le_bytes(field(bytes, 64))),
+            is_upgrading,
         })
     }
 }
@@ -206,6 +217,7 @@ mod tests {
                 nanos: 999_999_999,
             },
             boot_epoch: BootEpoch(0x0a0b),
+            is_upgrading: false,
         }
     }
 
@@ -233,6 +245,13 @@ mod tests {
         assert!(bytes[84..CRC_AT].iter().all(|&byte| byte == 0));
         assert_eq!(hex(&bytes[CRC_AT..]), "bd37d80d");
         assert_eq!(Superblock::decode(&bytes), Ok(sample()));
+        let upgrading = Superblock {
+            is_upgrading: true,
+            ..sample()
+        };
+        let bytes = upgrading.encode();
+        assert_eq!(bytes[8..12], [2, 0, 0, 0], "which others refuse");
+        assert_eq!(Superblock::decode(&bytes), Ok(upgrading));
     }
 
     #[test]

@@ -2,12 +2,13 @@
 //! another program has added, are not taken for the object's.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
 
 use base::ByteRange;
 
-use crate::error::Result;
-use crate::kv::{Kv, TableId};
-use crate::objects::seal::{END, Seal, key};
+use crate::error::{Result, StorageError};
+use crate::kv::{KeyRange, Kv, TableId};
+use crate::objects::seal::{END, Seal, key, place_of_key};
 use crate::objects::store::ObjectId;
 
 /// Objects whose ends are remembered.
@@ -61,6 +62,30 @@ pub fn recorded_end(kv: &Kv, table: TableId, id: ObjectId) -> Result<Option<u64>
     let row = kv.get_with(table, &key(id, END), |row| Seal::decode(END, row))?;
     let seal = row.and_then(|seal| seal.ok());
     Ok(seal.filter(|seal| !seal.open).map(|seal| seal.len))
+}
+
+/// Where the records say that objects end, as far as they say. Nobody serves the target.
+pub fn sealed_ends(kv: &Kv, table: TableId) -> Result<Vec<(ObjectId, u64)>> {
+    let (mut ends, mut damage) = (Vec::new(), None);
+    kv.scan(table, &KeyRange::all(), |key, row| {
+        let end = place_of_key(key).and_then(|(id, at)| match at {
+            END => Seal::decode(at, row).map(|seal| Some((id, seal))),
+            _ => Ok(None),
+        });
+        match end {
+            Ok(found) => {
+                let sealed = found.filter(|(_, seal)| !seal.open);
+                ends.extend(sealed.map(|(id, seal)| (id, seal.len)));
+                return ControlFlow::Continue(());
+            }
+            Err(wrong) => damage = Some(wrong),
+        }
+        ControlFlow::Break(())
+    })?;
+    match damage {
+        None => Ok(ends),
+        Some(wrong) => Err(StorageError::damaged(kv.name(), wrong.record, wrong.reason)),
+    }
 }
 
 /// An object that does not end where it did.
