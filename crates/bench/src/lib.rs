@@ -25,7 +25,7 @@ pub use interrupt::StopFlag;
 pub use link::{Link, LinkConfig, LinkSettings, Namespace};
 pub use progress::{Event, Progress};
 pub use report::{
-    Bound, Column, Document, Figures, Line, Report, Sample, Section, Statahead, Verdict,
+    Bitmap, Bound, Column, Document, Figures, Line, Report, Sample, Section, Statahead, Verdict,
 };
 pub use scratch::remove_left_behind;
 pub use tree::SourceTree;

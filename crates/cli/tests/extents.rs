@@ -200,90 +200,41 @@ fn where_no_space_is_taken_beforehand_objects_are_files() {
     assert!(!left.out.contains("extents"), "{left:?}");
 }
 
-/// A loop device, for as long as the test runs.
-struct Loop {
-    path: String,
-    file: std::path::PathBuf,
-}
-
-impl Loop {
-    fn new(at: &std::path::Path, name: &str, size: &str) -> Loop {
-        let file = at.join(name);
-        shell(at, &format!("truncate -s {size} {name}")).worked();
-        let made = shell(at, &format!("losetup --find --show {name}"));
-        let path = made.worked().trim().to_owned();
-        Loop { path, file }
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let dir = self.file.parent().unwrap();
-        shell(dir, &format!("losetup --detach {}", self.path));
-    }
+/// The numbers of cells of a picture that are free, and of others.
+fn cells(svg: &str) -> (usize, usize) {
+    let all = svg.matches("<rect").count() - 1;
+    let free = svg.matches("#E2E8EC").count();
+    (free, all - free)
 }
 
 #[test]
-fn a_target_on_a_block_device_is_served_and_checked_and_a_device_with_something_is_refused() {
+fn a_picture_shows_what_is_in_use_of_a_served_target_and_of_another() {
     if needs_root() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();
-    let device = Loop::new(at, "disk", "200M");
-    shell(at, "mkdir mnt && mkfs.ext4 -q disk").worked();
-    let format = |more: &[&str]| {
-        glint(
-            at,
-            &[&["format", "D", "--device", &device.path], more].concat(),
-        )
-    };
-    let refused = |more: &[&str], words: &str| {
-        let ran = format(more);
-        assert!(ran.code != Some(0) && ran.err.contains(words), "{ran:?}");
-        assert!(!at.join("D/ost0").exists());
-    };
-    refused(&[], "it holds something already");
-    shell(at, &format!("mount {} mnt", device.path)).worked();
-    refused(&["--erase-device"], "it is mounted");
-    shell(at, "umount mnt").worked();
-    refused(&["--erase-device", "--size", "201M"], "bytes, not");
-    refused(&["--erase-device", "--role", "ost1,ost2"], "is for one OST");
-    format(&["--erase-device", "--size", "150M"]).worked();
-    let again = glint(at, &["format", "E", "--device", &device.path]);
+    shell(at, "mkdir mnt").worked();
+    glint(at, &["format", "D", "--store", "extents:512M"]).worked();
+    let picture = || glint(at, &["target", "picture", "D"]);
+    let empty = picture().worked().to_owned();
+    assert_eq!(cells(&empty), (1, 0), "{empty}");
+    let (mount, mut server) = mounted(at);
+    shell(at, "head -c 100M /dev/zero > mnt/file && sync mnt/file").worked();
+    let served = picture().worked().to_owned();
     assert!(
-        again.code != Some(0) && again.err.contains("it holds something"),
-        "{again:?}"
+        cells(&served).1 > 0 && served.contains("OST0: groups 0 to"),
+        "{served}"
     );
-
-    let address = free_address();
-    let serve = || Staying::start(at, &["serve", "D", "--listen", &address]);
-    let mut server = serve();
-    let mount = Staying::start(at, &["mount", &address, "mnt", "--key", "D/key"]);
-    shell(
-        at,
-        "head -c 20000000 /dev/urandom > mnt/large && seq 100000 > mnt/seq && sync mnt/*",
-    )
-    .worked();
-    let free = shell(at, "stat -fc %b mnt");
-    let bytes = free.worked().trim().parse::<u64>().unwrap() * 4096;
-    assert!((130 << 20..150 << 20).contains(&bytes), "{bytes}");
-    server.signal(Signal::SIGKILL);
-    server.ended();
-    server = serve();
-    shell(at, "seq 100000 | cmp - mnt/seq").worked();
     glint(at, &["umount", "mnt"]).worked();
     drop(mount);
     server.signal(Signal::SIGTERM);
     server.ended();
-    let said = glint(at, &["fsck", "D"]);
-    assert!(
-        said.worked().contains("OST0: 0 errors, 0 warnings"),
-        "{}",
-        said.worked()
-    );
-    // Its file is read as the device was written, and no other target takes it for its own.
-    shell(at, &format!("blockdev --flushbufs {0} && dd if=/dev/zero of={0} bs=4096 count=2 conv=notrunc status=none", device.path)).worked();
-    let said = glint(at, &["fsck", "D"]);
-    assert!(said.code != Some(0), "{said:?}");
+    let files = "sha256sum D/ost0/superblock D/ost0/db; stat -c %Y D/ost0/extents";
+    let before = shell(at, files).worked().to_owned();
+    assert_eq!(cells(picture().worked()), cells(&served));
+    assert_eq!(shell(at, files).worked(), before, "nothing is written");
+    glint(at, &["target", "picture", "D", "--target", "ost3"]).failed_saying(&["D has no OST3"]);
+    glint(at, &["format", "F", "--store", "files"]).worked();
+    glint(at, &["target", "picture", "F"]).failed_saying(&["objects are files"]);
 }

@@ -16,6 +16,7 @@ mod rows;
 mod segment;
 mod state;
 mod table;
+mod usage;
 
 pub use allocator::{Extent, Options, PreallocTable, Statistics};
 pub use audit::{Finding, audit};
@@ -25,5 +26,6 @@ pub use file::{is_unsupported, make as make_file, make_on as make_on_device};
 pub use geometry::{Geometry, StoreId};
 pub use log::{Area, Log, LogFull, Piece};
 pub use objects::ExtentObjects;
-pub use recovery::Replayed;
+pub use recovery::{Replayed, check_owner};
 pub use rows::{ExtentTables, check_row};
+pub use usage::{GROUP_PARTS, GroupUse, PART_BLOCKS, Usage};

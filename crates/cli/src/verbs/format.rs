@@ -37,14 +37,17 @@ pub struct Format {
     /// extents, but files where the file system takes no space beforehand.
     #[arg(long, value_name = "extents[:SIZE]|files", value_parser = parse_store)]
     store: Option<ObjectBytes>,
-    /// The block device that holds the bytes of objects, as extents. The directory keeps the records.
-    #[arg(long, hide = true, value_name = "DEVICE", conflicts_with = "store")]
+    /// The block device that holds the bytes of objects, as extents; for one OST.
+    ///
+    /// The directory keeps the records, and the name of the device: give one that stays, as in
+    /// /dev/disk/by-id. A device that holds something is refused.
+    #[arg(long, value_name = "DEVICE", conflicts_with = "store")]
     device: Option<PathBuf>,
     /// Bytes of the device that are used, with K, M, G or T; all where this is not given.
-    #[arg(long, hide = true, value_name = "SIZE", requires = "device", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", requires = "device", value_parser = parse_size)]
     size: Option<u64>,
     /// The device may hold something, which is lost.
-    #[arg(long, hide = true, requires = "device")]
+    #[arg(long, requires = "device")]
     erase_device: bool,
 }
 

@@ -1,5 +1,7 @@
 //! `glint target`
 
+mod picture;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +16,13 @@ use super::format::parse_role;
 use crate::output::{say, say_json};
 use crate::registration;
 
+/// Groups in a picture.
+const GROUPS_SHOWN: u32 = 1024;
 /// How long the MGS may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// The targets that a file system's MGS knows: list them, or remove one that is gone for good.
+/// The targets that a file system's MGS knows: list them, or remove one that is gone for good. And a picture
+/// of one.
 #[derive(Args)]
 pub struct TargetVerb {
     #[command(subcommand)]
@@ -33,6 +38,24 @@ enum What {
         /// As JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// Draw which space of an OST is in use, as SVG on standard output: one row a group of 128 MiB.
+    ///
+    /// The picture shows what was committed last: light is free, dark is used. It is read from DIR, also
+    /// while the OST is served, and nothing is written there.
+    Picture {
+        /// The directory with the OST.
+        dir: PathBuf,
+        /// Which: ost0, ost3.
+        #[arg(long, default_value = "ost0", value_parser = parse_role)]
+        target: TargetName,
+        /// The first group that is shown.
+        #[arg(long, default_value_t = 0)]
+        first: u32,
+        /// How many groups are shown; those behind the last one in use are not.
+        #[arg(long, default_value_t = GROUPS_SHOWN,
+            value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        groups: u32,
     },
     /// Remove a target that is no longer served. Later mounts do without it.
     ///
@@ -75,6 +98,12 @@ impl TargetVerb {
                     }
                 }
             }
+            What::Picture {
+                dir,
+                target,
+                first,
+                groups,
+            } => picture::draw(&dir, target, first..first.saturating_add(groups)),
             What::Remove { target, mgs } => {
                 mgs.ask(&Request::Remove { target })?;
                 say(format!("{target} removed"));

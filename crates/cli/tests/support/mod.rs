@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+pub mod loops;
 #[path = "../../../../tests/mounted/src/ports.rs"]
 pub mod ports;
 pub mod stored;

@@ -34,6 +34,12 @@ impl FileDisk {
         FileDisk::open_with(path.into(), OpenOptions::new().read(true).write(true), true)
     }
 
+    /// Opens the existing file at `path` to look at, though another process may hold it. Nothing can be
+    /// written.
+    pub fn open_to_look_at(path: impl Into<PathBuf>) -> Result<FileDisk> {
+        FileDisk::open_with(path.into(), OpenOptions::new().read(true), false)
+    }
+
     /// The same for a target's file, with a `flock` only if `locked`.
     pub(crate) fn open_fenced(path: PathBuf, fence: Arc<Fence>, locked: bool) -> Result<FileDisk> {
         let mut options = OpenOptions::new();

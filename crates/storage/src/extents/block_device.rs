@@ -15,17 +15,32 @@ use crate::error::{Result, StorageError};
 /// File systems, volumes and partition tables have their marks in so many bytes at a device's ends.
 const MARKS_BYTES: u64 = 1 << 20;
 
+/// What is known by a mark at its beginning: what it is, the mark's offset, the mark.
+const KNOWN: &[(&str, usize, &[u8])] = &[
+    ("a store of objects of Glint's", 0, b"GLINTEXT"),
+    ("a partition table (GPT)", 512, b"EFI PART"),
+    ("a file system (ext2, ext3 or ext4)", 1080, &[0x53, 0xef]),
+    ("a file system (XFS)", 0, b"XFSB"),
+    ("a file system (btrfs)", 65_600, b"_BHRfS_M"),
+    ("an encrypted volume (LUKS)", 0, b"LUKS"),
+    ("a physical volume (LVM)", 512, b"LABELONE"),
+    ("swap space", 4086, b"SWAPSPACE2"),
+    ("a partition table (MBR)", 510, &[0x55, 0xaa]),
+];
+
 /// A device that can hold extents of 4 KiB, and that nothing else uses. Refused where it holds something,
 /// but if `erases`.
 pub fn open_unused(path: &Path, erases: bool) -> Result<FileDisk> {
     check_kind(path)?;
     check_is_free(path)?;
     let disk = FileDisk::open(path)?;
-    if !erases && !is_blank(&disk)? {
-        let reason = "it holds something already, which --erase-device would destroy";
-        return Err(StorageError::refused(path.display(), reason));
+    match contents(&disk)? {
+        Some(found) if !erases => {
+            let reason = format!("it holds {found}, which --erase-device would destroy");
+            Err(StorageError::refused(path.display(), reason))
+        }
+        _ => Ok(disk),
     }
-    Ok(disk)
 }
 
 fn check_kind(path: &Path) -> Result<()> {
@@ -71,16 +86,20 @@ fn check_is_free(path: &Path) -> Result<()> {
     }
 }
 
-/// Both ends of it are zeros.
-fn is_blank(disk: &FileDisk) -> Result<bool> {
+/// What it holds. None: both ends of it are zeros.
+fn contents(disk: &FileDisk) -> Result<Option<&'static str>> {
     let len = disk.len()?;
     let part = len.min(MARKS_BYTES);
+    let mut is_blank = true;
     for offset in [0, len - part] {
         let mut bytes = vec![0; part as usize];
         disk.read(offset, &mut bytes)?;
-        if bytes.iter().any(|byte| *byte != 0) {
-            return Ok(false);
+        let has = |at: usize, mark: &[u8]| bytes.get(at..at + mark.len()) == Some(mark);
+        let known = KNOWN.iter().find(|(_, at, mark)| has(*at, mark));
+        if let Some((what, ..)) = known.filter(|_| offset == 0) {
+            return Ok(Some(what));
         }
+        is_blank &= bytes.iter().all(|byte| *byte == 0);
     }
-    Ok(true)
+    Ok((!is_blank).then_some("something already"))
 }

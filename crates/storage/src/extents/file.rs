@@ -75,7 +75,11 @@ pub fn make_on(path: &Path, id: StoreId, bytes: Option<u64>, erases: bool) -> Re
         let reason = format!("it has {len} bytes, not {bytes}");
         return Err(StorageError::refused(path.display(), reason));
     }
-    ExtentDisk::create(&disk, &geometry_of(id, bytes, log_blocks_of(bytes))?)
+    let geometry = geometry_of(id, bytes, log_blocks_of(bytes)).map_err(|_| {
+        let reason = format!("{bytes} bytes are too few; it needs more than 2 MiB");
+        StorageError::refused(path.display(), reason)
+    })?;
+    ExtentDisk::create(&disk, &geometry)
 }
 
 /// Blocks of the log where there is space for `bytes`.

@@ -6,7 +6,7 @@ use allocator::{Cursors, Group};
 use base::ByteRange;
 
 use super::commit::{Commit, Row};
-use super::geometry::{Geometry, SUPERBLOCKS};
+use super::geometry::{Geometry, SUPERBLOCKS, StoreId};
 use super::log::{
     self, BLOCK_BYTES, HEADER_BYTES, Header, Position, checked_body, follows, offset_of,
     parse_header, record_blocks,
@@ -101,6 +101,61 @@ pub fn recover(disk: &dyn Disk, name: &str) -> Result<Recovered> {
         cursors,
         restores_superblock,
     })
+}
+
+/// Visits all groups in order, each with the map that the last checkpoint and the log behind it say. Nothing
+/// is written, and no record need be durable: another process may serve the store.
+pub fn committed_maps(
+    disk: &dyn Disk,
+    name: &str,
+    visit: &mut dyn FnMut(Group, Option<&Map>),
+) -> Result<Geometry> {
+    let (geometry, _) = superblock(disk, name)?;
+    let recovery = Recovery {
+        disk,
+        name,
+        geometry,
+    };
+    let table = recovery.table()?;
+    let mut maps = Maps::new(table.entries.iter().map(Option::is_some));
+    for record in recovery.records(table.start)? {
+        if record.header.ticket > table.maps_ticket {
+            recovery.apply(&mut maps, &table, &record)?;
+        }
+    }
+    for group in 0..geometry.groups() {
+        match table.entries[group as usize] {
+            Some(entry) if maps.is_away(group) => {
+                let offset = geometry.map_offset(group, entry.slot);
+                let map = read_map(disk, name, Group(group), (offset, entry.sum))?;
+                visit(Group(group), Some(&map));
+            }
+            _ => visit(Group(group), maps.map(group)),
+        }
+    }
+    Ok(geometry)
+}
+
+/// Refuses a disk with the store of another target than `id`. Where no copy of the superblock is whole,
+/// opening the store says so.
+pub fn check_owner(disk: &dyn Disk, name: &str, id: StoreId) -> Result<()> {
+    let len = disk.len()?;
+    for copy in 0..SUPERBLOCKS.min(len / BLOCK_BYTES) {
+        let mut block = vec![0; BLOCK_BYTES as usize];
+        disk.read(copy * BLOCK_BYTES, &mut block)?;
+        match Geometry::decode(name, &block, u64::MAX) {
+            Ok(found) if found.id != id => {
+                let [found, id] = [found.id, id].map(|id| u128::from_be_bytes(id.0));
+                let reason = format!(
+                    "it holds the objects of target {found:032x}, not of {id:032x}; \
+                     look where the name leads, nothing was written"
+                );
+                return Err(StorageError::refused(name, reason));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn superblock(disk: &dyn Disk, name: &str) -> Result<(Geometry, bool)> {

@@ -16,6 +16,7 @@ use super::superblock::{FsName, SUPERBLOCK_BYTES, Superblock, Unreadable, Uuid};
 use crate::anchor::Anchor;
 use crate::disk::{FileDisk, UnwrittenDisk};
 use crate::error::StorageError;
+use crate::extents::{self, StoreId};
 use crate::fence::{self, Fence, Process};
 use crate::kv::{Hole, Kv, KvOptions, TableId, Visit, examine};
 use crate::objects::{OPEN_FILES_MAX, ObjectFiles};
@@ -418,6 +419,24 @@ impl TargetDir {
         }
     }
 
+    /// The disk of the extents of `target` in `dir`, to look at while another process may serve it. Changes
+    /// nothing.
+    pub fn extents_to_look_at(dir: &Path, target: TargetName) -> Result<FileDisk> {
+        let (superblocks, _) = TargetDir::existing(dir)?;
+        let superblock = superblocks.iter().find(|known| known.target == target);
+        let Some(superblock) = superblock else {
+            let dir = dir.to_owned();
+            return Err(TargetError::NotThere { dir, target });
+        };
+        let file = dir.join(dir_name(target)).join(EXTENTS);
+        if file.symlink_metadata().is_err() {
+            return Err(TargetError::NoExtents { path: file });
+        }
+        let disk = FileDisk::open_to_look_at(&file).map_err(or_missing)?;
+        check_extents(&disk, superblock)?;
+        Ok(disk)
+    }
+
     /// Takes every target in `dir` for this process, and counts a start of each durably.
     pub fn open(dir: &Path) -> Result<TargetDir> {
         TargetDir::open_as(dir, &this_process(dir)?)
@@ -683,7 +702,10 @@ impl Target {
     /// The disk of these extents.
     pub fn extents(&self) -> std::result::Result<FileDisk, StorageError> {
         let file = self.path.join(EXTENTS);
-        FileDisk::open_fenced(file, self.fence.clone(), self.lock.is_some()).map_err(or_missing)
+        let (fence, locked) = (self.fence.clone(), self.lock.is_some());
+        let disk = FileDisk::open_fenced(file, fence, locked).map_err(or_missing)?;
+        check_extents(&disk, &self.superblock)?;
+        Ok(disk)
     }
 
     /// The same disk to look at: nothing is written.
@@ -720,6 +742,15 @@ impl Target {
             other => other,
         }
     }
+}
+
+/// Refuses the extents of another target, as where the name of a device leads to another one now.
+fn check_extents(
+    disk: &FileDisk,
+    superblock: &Superblock,
+) -> std::result::Result<(), StorageError> {
+    let id = StoreId(superblock.target_uuid.0);
+    extents::check_owner(disk, &disk.path().display().to_string(), id)
 }
 
 /// A part of a target that is not there is never made anew: it held all there is.

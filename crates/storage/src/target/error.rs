@@ -69,6 +69,18 @@ pub enum TargetError {
         /// The target.
         target: TargetName,
     },
+    /// It has no such target.
+    NotThere {
+        /// The directory.
+        dir: PathBuf,
+        /// The target.
+        target: TargetName,
+    },
+    /// Its objects are files.
+    NoExtents {
+        /// Where extents would be.
+        path: PathBuf,
+    },
     /// Its targets belong to another file system.
     OtherFileSystem {
         /// The directory.
@@ -174,6 +186,8 @@ impl TargetError {
             | TargetError::NoTarget { dir: path }
             | TargetError::Exists { dir: path, .. }
             | TargetError::Unknown { dir: path, .. }
+            | TargetError::NotThere { dir: path, .. }
+            | TargetError::NoExtents { path }
             | TargetError::OtherFileSystem { dir: path, .. }
             | TargetError::Damaged { path, .. }
             | TargetError::ForeignVersion { path, .. }
@@ -210,6 +224,10 @@ impl TargetError {
             }
             TargetError::Unknown { target, .. } => {
                 format!(" has no {target} to erase; leave it out of --erase")
+            }
+            TargetError::NotThere { target, .. } => format!(" has no {target}"),
+            TargetError::NoExtents { .. } => {
+                " is not there: objects are files; glint upgrade moves them to extents".into()
             }
             TargetError::OtherFileSystem { found, .. } => {
                 format!(" belongs to the file system {found}; choose another directory")
