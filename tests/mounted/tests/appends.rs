@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom, Write};
+use std::io::{IoSlice, Read as _, Seek as _, SeekFrom, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -61,6 +61,49 @@ fn check(text: &str) {
         next[writer] += 1;
     }
     assert_eq!(next, [RECORDS; 2]);
+}
+
+/// Records of this length, in bytes, come in several requests.
+const LONG: usize = (3 << 20) + 5;
+const LONG_RECORDS: usize = 4;
+
+/// The last byte of a record says who wrote it and which it is, and so do all others.
+fn append_long(path: &Path, writer: usize) {
+    let mut file = OpenOptions::new().append(true).open(path).unwrap();
+    for number in 0..LONG_RECORDS {
+        let record = vec![(writer * LONG_RECORDS + number) as u8; LONG];
+        // The kernel takes parts one after the other, as many bytes a request as fit.
+        let (first, second) = record.split_at(LONG / 3);
+        let parts = [IoSlice::new(first), IoSlice::new(second)];
+        let written = match number % 2 {
+            0 => file.write(&record),
+            _ => file.write_vectored(&parts),
+        };
+        assert_eq!(written.unwrap(), LONG);
+    }
+}
+
+#[test]
+fn a_record_longer_than_a_request_comes_in_one_piece() {
+    let cluster = Cluster::with_mounts(2);
+    let path = |mount: usize| cluster.root(mount).join("log");
+    fs::write(path(0), "").unwrap();
+    cluster.timed("appending", || {
+        thread::scope(|scope| {
+            for writer in 0..4 {
+                let path = path(writer % 2);
+                scope.spawn(move || append_long(&path, writer));
+            }
+        });
+    });
+    let bytes = fs::read(path(1)).unwrap();
+    let records = bytes.chunks(LONG).map(|record| {
+        assert!(record == vec![record[0]; LONG], "record {}", record[0]);
+        record[0]
+    });
+    let mut found: Vec<u8> = records.collect();
+    found.sort_unstable();
+    assert_eq!(found, Vec::from_iter(0..4 * LONG_RECORDS as u8));
 }
 
 /// The last bytes of the file, read through the kernel's pages.

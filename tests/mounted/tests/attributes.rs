@@ -1,5 +1,5 @@
 //! Times, holes and groups of files, as programs see them on one mount and from another.
-// SEMANTICS: op.atime, op.lseek, who.groups
+// SEMANTICS: op.atime, op.lseek, op.setattr, op.stat, who.groups
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
@@ -7,11 +7,13 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use mounted::Cluster;
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Whence, lseek};
+use rustix::fs::XattrFlags;
 
 #[test]
 fn an_access_time_is_what_was_set_exactly() {
@@ -29,6 +31,46 @@ fn an_access_time_is_what_was_set_exactly() {
             assert_eq!((stat.mtime(), stat.mtime_nsec()), (-7, 9));
         }
     });
+}
+
+/// Times are told later, an extended attribute is set at once.
+#[test]
+fn what_is_told_later_sets_no_ctime_back() {
+    let cluster = Cluster::with_mounts(2);
+    cluster.timed("changes of one file", || {
+        let (here, there) = (cluster.root(0).join("f"), cluster.root(1).join("f"));
+        let file = File::create(&here).unwrap();
+        file.write_all_at(b"bytes", 0).unwrap();
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        file.set_modified(time).unwrap();
+        rustix::fs::fsetxattr(&file, "user.a", b"x", XattrFlags::empty()).unwrap();
+        let changed = file.metadata().unwrap();
+        // What is known here only goes out by then.
+        std::thread::sleep(Duration::from_millis(1200));
+        assert_eq!(fs::read(&there).unwrap(), b"bytes");
+        for stat in [fs::metadata(&there).unwrap(), file.metadata().unwrap()] {
+            let ctime = |stat: &fs::Metadata| (stat.ctime(), stat.ctime_nsec());
+            assert_eq!(ctime(&stat), ctime(&changed));
+            assert_eq!(stat.modified().unwrap(), time);
+        }
+    });
+}
+
+#[test]
+fn a_directory_keeps_its_capability_when_its_owner_changes() {
+    let cluster = Cluster::with_mounts(1);
+    let dir = cluster.root(0).join("d");
+    fs::create_dir(&dir).unwrap();
+    // Version 2, no capability permitted (capabilities(7)).
+    let value = [1, 0, 0, 2].into_iter().chain([0; 16]).collect::<Vec<u8>>();
+    let name = "security.capability";
+    rustix::fs::setxattr(&dir, name, &value, XattrFlags::empty()).unwrap();
+    for (uid, gid) in [(Some(1001), Some(2001)), (None, None)] {
+        chown(&dir, uid, gid).unwrap();
+        let mut found = [0; 64];
+        let length = rustix::fs::getxattr(&dir, name, &mut found[..]).unwrap();
+        assert_eq!(found[..length], value);
+    }
 }
 
 #[test]

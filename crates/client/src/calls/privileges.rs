@@ -82,7 +82,9 @@ impl Client {
             };
             self.setattr(Caller::default(), fid, change, None).await?;
         }
-        let had_capability = attr.has_xattrs && self.drop_capability(fid).await?;
+        // A directory keeps it, as on a local disk: nothing comes of it there.
+        let may_have = attr.has_xattrs && attr.kind != FileKind::Directory;
+        let had_capability = may_have && self.drop_capability(fid).await?;
         if had_mode || had_capability {
             self.privileges_dropped(fid).await;
         }

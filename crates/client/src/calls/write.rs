@@ -20,6 +20,8 @@ use crate::session::stats::bump;
 pub struct WriteWish {
     /// At the end of file, wherever that is by then.
     pub append: bool,
+    /// More of the same append comes with the next request. Nothing of another mount comes in between.
+    pub goes_on: bool,
     /// Pages the kernel writes back from a mapping: no caller, and its pages are locked.
     pub write_back: bool,
     /// Durable when it returns, as after `fsync`: `O_DSYNC`, `O_SYNC`, or `RWF_DSYNC` of this one call.
@@ -65,6 +67,8 @@ struct Given<'a> {
     is_write_back: bool,
     /// They go to the end of file, wherever that is by then, and else to `offset`.
     is_append: bool,
+    /// More of the append follows.
+    goes_on: bool,
     offset: u64,
     data: &'a [u8],
 }
@@ -124,6 +128,7 @@ impl Client {
             handle,
             is_write_back: wish.write_back,
             is_append: append,
+            goes_on: append && wish.goes_on,
             offset,
             data,
         };
@@ -136,7 +141,11 @@ impl Client {
                 (offset, ByteRange::ALL)
             }
             false => {
-                let at = self.put_somewhere(given).await?;
+                let put = self.put_somewhere(given).await;
+                if append && (put.is_err() || !wish.goes_on) {
+                    self.lock().end_append(fid);
+                }
+                let at = put?;
                 (at, ByteRange::new(at, at.saturating_add(data.len() as u64)))
             }
         };
@@ -238,8 +247,16 @@ impl Client {
         };
         // Stored under locks of the process before, which stay until this is written, too.
         let is_inherited = write_back && !state.locks.is_settled();
+        // The lock stays in use since the append began, whoever wants it.
+        let goes_on = given.is_append && state.long_appends.is_under_way(fid);
         if !is_inherited {
-            match covering(&mut state, fid, range, Mode::PW, written_by(write_back))? {
+            match covering(
+                &mut state,
+                fid,
+                range,
+                Mode::PW,
+                written_by(write_back || goes_on),
+            )? {
                 Covering::Lock(_) => {}
                 Covering::Wait(wait) => return Ok(Attempt::Wait(wait)),
                 Covering::No => return Ok(Attempt::Uncovered),
@@ -269,6 +286,9 @@ impl Client {
         let remembered = self.put(&mut state, fid, at, data);
         if remembered {
             state.journal.note_written();
+        }
+        if given.goes_on {
+            state.begin_append(fid, self.0.clock.tick());
         }
         Ok(Attempt::Put(Put {
             at,

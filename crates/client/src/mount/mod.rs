@@ -301,6 +301,7 @@ impl Client {
             let mut state = self.lock();
             state.locks.tick(now);
             state.servers.tick();
+            state.end_broken_appends(now);
             let bytes = self.0.params.cache_bytes_max();
             state.handles.share_readahead(bytes / 2);
             if state.locks.is_settled() {

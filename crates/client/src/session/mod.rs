@@ -12,6 +12,7 @@ pub(crate) mod idle_executions;
 pub mod kernel;
 pub(crate) mod lease_wishes;
 pub(crate) mod locks;
+pub(crate) mod long_appends;
 pub mod params;
 pub(crate) mod sequence;
 pub(crate) mod servers;

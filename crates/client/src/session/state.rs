@@ -29,6 +29,7 @@ use crate::session::handles::Handles;
 use crate::session::idle_executions::IdleExecutions;
 use crate::session::lease_wishes::LeaseWishes;
 use crate::session::locks::Locks;
+use crate::session::long_appends::LongAppends;
 use crate::session::servers::Servers;
 
 /// Everything this mount knows, in parts. Each changes only by its own methods; a caller that needs two
@@ -54,6 +55,8 @@ pub(crate) struct State {
     pub lease_wishes: LeaseWishes,
     /// Programs that ran here.
     pub idle_executions: IdleExecutions,
+    /// Appends that come in several requests.
+    pub long_appends: LongAppends,
 }
 
 impl State {
@@ -70,6 +73,7 @@ impl State {
             birth_reporter: BirthReporter::default(),
             lease_wishes: LeaseWishes::default(),
             idle_executions: IdleExecutions::default(),
+            long_appends: LongAppends::default(),
         }
     }
 

@@ -300,6 +300,32 @@ pub(super) fn arguments(thread: u32) -> Option<(libc::c_long, [u64; 6])> {
     Some((number, arguments))
 }
 
+/// All bytes that the call of the thread writes. None: it is in no call that writes, or the kernel does not
+/// say.
+pub(super) fn bytes_to_write(thread: u32) -> Option<u64> {
+    let (number, [_, memory, count, ..]) = arguments(thread)?;
+    match number {
+        libc::SYS_write | libc::SYS_pwrite64 => Some(count),
+        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => {
+            let parts = usize::try_from(count)
+                .ok()
+                .filter(|count| *count <= PARTS_MAX)?;
+            let mut words = vec![0; parts * PART_BYTES];
+            let of_process = File::open(format!("/proc/{thread}/mem")).ok()?;
+            of_process.read_exact_at(&mut words, memory).ok()?;
+            // Each is an address and a length (readv(2)).
+            let (words, _) = words.as_chunks();
+            let words = words.iter().copied().map(u64::from_ne_bytes);
+            words.skip(1).step_by(2).try_fold(0, u64::checked_add)
+        }
+        _ => None,
+    }
+}
+
+/// Parts of one call's memory: the kernel takes no more.
+const PARTS_MAX: usize = 1024;
+const PART_BYTES: usize = 16;
+
 /// The path at `address` in the memory of the thread's process, which it has given to a call. A process that
 /// may know the call's arguments may read that.
 pub(super) fn path(thread: u32, address: u64) -> Option<Vec<u8>> {

@@ -3,6 +3,7 @@
 
 mod advice;
 mod answers;
+mod appending;
 mod caller;
 mod errno;
 pub mod gate;
@@ -29,6 +30,7 @@ use crate::kernel::{
     Delivery, Early, Granted, Handler, Heard, InitOffer, InitWish, Notifier, Op, Opened, Replier,
     Request,
 };
+use appending::Appending;
 use gate::Gate;
 use nodes::{Nodes, Place, Sequel, Telling, Told};
 use parked::{Parked, Promise, take};
@@ -50,6 +52,7 @@ pub(crate) struct Context {
     granted: OnceLock<Granted>,
     retries: Retries,
     told_names: ToldNames,
+    appending: Appending,
     selinux: bool,
 }
 
@@ -75,6 +78,7 @@ impl FileSystem {
             granted: OnceLock::new(),
             retries: Retries::new(caller::call),
             told_names: ToldNames::default(),
+            appending: Appending::default(),
             selinux: std::path::Path::new("/sys/fs/selinux").exists(),
         };
         Ok(FileSystem {

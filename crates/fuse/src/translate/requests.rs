@@ -580,8 +580,11 @@ fn read(asked: Asked, handle: HandleId, (offset, size): (u64, u32), to: ReadTo) 
 
 fn write(asked: Asked, fid: Fid, process: Process, write: WriteRequest<'_>) {
     let (client, answer) = (asked.client(), asked.clone());
+    let append = write.flags.appends() && !write.from_cache;
+    let goes_on = append && asked.append_goes_on(fid, write.data.len());
     let wish = WriteWish {
-        append: write.flags.appends() && !write.from_cache,
+        append,
+        goes_on,
         write_back: write.from_cache,
         durable: write.flags.data_sync() && !write.from_cache,
     };
@@ -600,9 +603,21 @@ fn write(asked: Asked, fid: Fid, process: Process, write: WriteRequest<'_>) {
         let written = client.write_what_fits(fid, handle, offset, &data, wish);
         match written.await {
             Ok(length) => answer.written(fid, length as u64),
-            Err(failure) => answer.error(failure),
+            Err(failure) => {
+                answer.context.appending.ended(answer.thread);
+                answer.error(failure);
+            }
         }
     });
+}
+
+impl Asked {
+    /// The call whose request this is appends more to the file than these bytes.
+    fn append_goes_on(&self, fid: Fid, bytes: usize) -> bool {
+        let most = self.context.granted.get().map(|granted| granted.max_write);
+        let piece = (bytes as u64, most.map_or(u64::MAX, u64::from));
+        self.context.appending.goes_on(self.thread, fid, piece)
+    }
 }
 
 fn flush(asked: Asked, handle: HandleId) {

@@ -67,10 +67,8 @@ impl Op for SetAttrOp<'_> {
             true => file.inode.ctime,
             false => change.ctime.unwrap_or(ctx.txn.now),
         };
-        let ctime = match self.under == LockHandle::ENDED {
-            true => ctime.later(file.inode.ctime),
-            false => ctime,
-        };
+        // It may have been made before another change of the same client, of which the MDT was told at once.
+        let ctime = ctime.later(file.inode.ctime);
         let ctime = match change.mtime {
             Some(_) => ctime.later(file.inode.mtime_set),
             None => ctime,

@@ -77,8 +77,7 @@ pub(super) fn write_block(
     let bytes = block_of(value);
     let wish = WriteWish {
         append: block.is_none(),
-        write_back: false,
-        durable: false,
+        ..WriteWish::default()
     };
     let offset = u64::from(block.unwrap_or(0)) * BLOCK_BYTES as u64;
     let written = async move { client.write(fid, Some(handle), offset, &bytes, wish).await };

@@ -164,8 +164,7 @@ impl Sharer {
     ) -> Result<(), FsError> {
         let wish = WriteWish {
             append: offset.is_none(),
-            write_back: false,
-            durable: false,
+            ..WriteWish::default()
         };
         let at = offset.unwrap_or(0);
         let written = move |client: client::Client| {

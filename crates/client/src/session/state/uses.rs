@@ -91,6 +91,29 @@ impl State {
         open
     }
 
+    /// More of an append to the file is to come, under the lock that covers what came now.
+    pub fn begin_append(&mut self, fid: Fid, now: Tick) {
+        if self.long_appends.goes_on(fid, now) {
+            self.cache.file(fid).locks.begin_uses(1);
+        }
+    }
+
+    /// No more of it comes.
+    pub fn end_append(&mut self, fid: Fid) {
+        if self.long_appends.end(fid)
+            && let Some(file) = self.cache.file_known(fid)
+            && file.locks.end_use()
+        {
+            file.waiters.wake_all();
+        }
+    }
+
+    /// Ends appends of which no more has come for long.
+    pub fn end_broken_appends(&mut self, now: Tick) {
+        let broken_off = self.long_appends.broken_off(now);
+        broken_off.into_iter().for_each(|fid| self.end_append(fid));
+    }
+
     /// The files open here that `bits` of `fid` may cover.
     fn open_below(&self, fid: Fid, bits: Bits) -> Vec<Fid> {
         match bits.overlaps(Bits::LEASE) {
