@@ -17,7 +17,7 @@ use meanwhile::Meanwhile;
 use processors::Processors;
 use program::Program;
 use running::{How, Running};
-use summary::Summary;
+use summary::{Outcome, Summary};
 
 /// How often running programs are looked at.
 const TICK: Duration = Duration::from_millis(20);
@@ -119,6 +119,9 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<String, String> {
         .partition(|program| alone.contains(&program.name));
     let begun = Instant::now();
     let mut summary = Summary::default();
+    if built.warnings > 0 {
+        summary.add(Outcome::of_warnings(built.warnings).told());
+    }
     let how = How {
         glint: built.glint.as_deref(),
         test: selection.test.as_deref(),

@@ -21,6 +21,10 @@ use wire::ost::AllocateMode;
 use power::target::{self, Disks, Done, Off, Step, Target};
 use power::{Kept, Power};
 
+/// The product's allocator: thousands of restarts are mostly allocations.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Objects by number; none where there is no such object.
 type Contents = BTreeMap<u32, Vec<u8>>;
 /// After every so many cuts the restart is cut too, at every so many of its own writes. At others

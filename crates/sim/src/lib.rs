@@ -16,3 +16,7 @@ pub mod programs;
 pub mod run;
 pub mod scheduler;
 pub mod workers;
+
+/// The product's allocator: a simulated cluster allocates much.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

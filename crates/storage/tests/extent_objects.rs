@@ -19,6 +19,10 @@ use storage::{
     ObjectStat, ObjectStore, Result, SpaceStat, StorageError, Survivors, TableId,
 };
 
+/// The product's allocator: thousands of restarts are mostly allocations.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const BLOCK: u64 = 4096;
 const SEGMENT: u64 = 4 << 20;
 const TABLES: ExtentTables = ExtentTables {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -44,6 +45,8 @@ pub struct Built {
     /// The binary that tests on mounts start. Without it each of them would have cargo build another, of
     /// which it alone is the workspace, with other features of what it depends on.
     pub glint: Option<PathBuf>,
+    /// What the compiler and clippy complained about, now or when a crate was built before.
+    pub warnings: usize,
 }
 
 /// What cargo says of each thing that it has built.
@@ -54,6 +57,22 @@ struct Message {
     target: Option<Target>,
     profile: Option<Profile>,
     executable: Option<PathBuf>,
+    message: Option<Diagnostic>,
+}
+
+#[derive(Deserialize)]
+struct Diagnostic {
+    level: String,
+    /// As cargo would show it.
+    rendered: Option<String>,
+    /// Where it is; the compiler's own summary is nowhere.
+    spans: Vec<serde_json::Value>,
+}
+
+impl Diagnostic {
+    fn is_warning(&self) -> bool {
+        self.level == "warning" && !self.spans.is_empty()
+    }
 }
 
 #[derive(Deserialize)]
@@ -100,26 +119,44 @@ pub fn build(root: &Path, package: Option<&str>) -> Result<Built, String> {
         Some(name) => vec!["--package", name],
         None => vec!["--workspace"],
     };
-    let output = Command::new(cargo())
+    let failed = |error: std::io::Error| format!("cannot run cargo test: {error}");
+    let mut cargo = Command::new(cargo())
         .args(["test", "--no-run"])
         .args(packages)
-        .arg("--message-format=json-render-diagnostics")
+        .arg("--message-format=json")
         .current_dir(root)
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| format!("cannot run cargo test: {error}"))?;
-    if !output.status.success() {
-        return Err("the tests do not build; see cargo's messages above".to_owned());
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let said = cargo.stdout.take().map(BufReader::new);
+    let said = said.into_iter().flat_map(BufRead::lines);
+    let built = read_messages(said, &mut std::io::stderr());
+    let status = cargo.wait().map_err(failed)?;
+    match status.success() {
+        true => built,
+        false => Err("the tests do not build; see cargo's messages above".to_owned()),
     }
-    let said = String::from_utf8_lossy(&output.stdout);
-    read_messages(&said)
 }
 
-fn read_messages(said: &str) -> Result<Built, String> {
+/// Shows what the compiler says, as it says it.
+fn read_messages(
+    said: impl Iterator<Item = std::io::Result<String>>,
+    shown: &mut impl Write,
+) -> Result<Built, String> {
     let mut built = Built::default();
-    for line in said.lines().filter(|line| line.starts_with('{')) {
-        let message: Message = serde_json::from_str(line)
+    for line in said {
+        let line = line.map_err(|error| format!("cannot hear cargo: {error}"))?;
+        if !line.starts_with('{') {
+            continue;
+        }
+        let message: Message = serde_json::from_str(&line)
             .map_err(|error| format!("cargo said something unexpected: {error}: {line:?}"))?;
+        if let Some(diagnostic) = &message.message {
+            built.warnings += usize::from(diagnostic.is_warning());
+            let rendered = diagnostic.rendered.as_deref().unwrap_or_default();
+            // Nobody reads where this fails.
+            let _ = shown.write_all(rendered.as_bytes());
+        }
         if let Some(path) = message.glint() {
             built.glint = Some(path.to_owned());
         }
@@ -161,6 +198,24 @@ pub fn names_in(root: &Path, path: &str) -> Result<Vec<String>, String> {
 mod tests {
     use super::*;
 
+    fn read(said: &str, shown: &mut Vec<u8>) -> Result<Built, String> {
+        read_messages(said.lines().map(|line| Ok(line.to_owned())), shown)
+    }
+
+    #[test]
+    fn warnings_are_shown_and_those_that_are_somewhere_count() {
+        let said = concat!(
+            r#"{"reason":"compiler-message","message":{"level":"warning","rendered":"unused\n","spans":[{"line_start":1}]}}"#,
+            "\n",
+            r#"{"reason":"compiler-message","message":{"level":"warning","rendered":"1 warning\n","spans":[]}}"#,
+            "\n",
+        );
+        let mut shown = Vec::new();
+        assert_eq!(read(said, &mut shown).unwrap().warnings, 1);
+        assert_eq!(shown, b"unused\n1 warning\n");
+        assert!(read("{x", &mut shown).is_err());
+    }
+
     #[test]
     fn cargo_names_test_programs_and_others() {
         let said = concat!(
@@ -177,7 +232,7 @@ mod tests {
             r#"{"reason":"build-finished","success":true}"#,
             "\n",
         );
-        let built = read_messages(said).unwrap();
+        let built = read(said, &mut Vec::new()).unwrap();
         let names = built.programs.iter().map(|program| program.name.as_str());
         assert_eq!(names.collect::<Vec<_>>(), ["rpc", "mounted::pairs", "cli"]);
         assert_eq!(built.glint.as_deref(), Some(Path::new("/t/glint")));

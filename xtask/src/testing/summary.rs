@@ -24,6 +24,17 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// What the compiler and clippy complained about as the tests were built; it was shown then.
+    pub fn of_warnings(warnings: usize) -> Outcome {
+        Outcome {
+            name: format!("warnings of the build ({warnings}, shown above)"),
+            is_success: false,
+            wall: Duration::ZERO,
+            processor: None,
+            output: String::new(),
+        }
+    }
+
     /// Tests that passed, were ignored, and failed, as their program counts them.
     fn counts(&self) -> [usize; 3] {
         let is_result = |line: &&str| {

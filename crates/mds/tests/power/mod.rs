@@ -21,6 +21,10 @@ use machine::{Machine, Off};
 use picture::{Outcome, Rows, Tree};
 use script::{Step, Users};
 
+/// The product's allocator: thousands of restarts are mostly allocations.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 pub const HASH_KEY: u64 = 42;
 const FORMATTED: Timestamp = Timestamp { secs: 1, nanos: 0 };
 const CLIENTS: [u64; 2] = [1, 2];
