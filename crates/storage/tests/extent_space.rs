@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use allocator::Options;
 use base::{ByteRange, Fid};
-use storage::extents::{ExtentObjects, ExtentTables, StoreId, make_file};
+use storage::extents::{ExtentDisk, ExtentObjects, ExtentTables, StoreId, make_file};
 use storage::{
     Backing, Disk, FileDisk, Kv, KvOptions, MemDisk, ObjectId, ObjectStore, Result, SpaceStat,
     StorageError, TableId,
@@ -280,5 +280,26 @@ fn on_a_full_file_system_bytes_go_where_space_is_and_few_places_are_tried() {
     disk.is_full.store(false, Ordering::Relaxed);
     store.write(id(9002), 0, &vec![8; 200 << 20]).unwrap();
     store.sync_all().unwrap();
+    assert_eq!(store.audit().unwrap(), []);
+}
+
+#[test]
+fn after_a_clean_end_a_start_has_no_row_to_put_once_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = Target::new(dir.path());
+    let store = target.open();
+    for n in 0..100 {
+        store.write(id(n), 0, b"bytes").unwrap();
+    }
+    store.sync_all().unwrap();
+    store.remove(id(0)).unwrap();
+    store.settle_all().unwrap();
+    drop(store);
+    let opened = ExtentDisk::open(target.disk.clone(), "OST0", Options::default()).unwrap();
+    assert_eq!(opened.replayed, []);
+    drop(opened);
+    let store = target.open();
+    assert_eq!(store.stat(id(0)).unwrap(), None);
+    assert_eq!(store.read_shared(id(99), 0, 9).unwrap(), b"bytes"[..]);
     assert_eq!(store.audit().unwrap(), []);
 }

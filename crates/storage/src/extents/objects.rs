@@ -161,7 +161,7 @@ impl ObjectStore for ExtentObjects {
     }
 
     fn settle_all(&self) -> Result<()> {
-        Ok(())
+        self.checkpoint_all()
     }
 
     fn is_cold(&self, id: ObjectId, offset: u64, len: usize) -> Result<bool> {

@@ -242,6 +242,11 @@ impl Records {
         Ok(commits.collect())
     }
 
+    /// All batches so far are durable when this returns.
+    pub fn wait_all_durable(&self) -> Result<()> {
+        self.kv.wait_durable(self.kv.committed())
+    }
+
     /// The batch is durable when this returns.
     pub fn wait_durable(&self, batch: Ticket) -> Result<()> {
         self.kv.wait_durable(batch)

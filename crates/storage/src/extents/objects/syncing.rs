@@ -57,6 +57,19 @@ impl ExtentObjects {
         self.commit_all(row_list(rows))
     }
 
+    /// Makes everything durable, and a checkpoint of it: the next start has nothing to put once more.
+    pub(super) fn checkpoint_all(&self) -> Result<()> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.commit_all(Vec::new())?;
+        self.records.wait_all_durable()?;
+        let checkpoint = {
+            let state = self.state();
+            state.device.begin_checkpoint(state.device.durable())?
+        };
+        let written = checkpoint.write(&self.disk);
+        self.state().device.end_checkpoint(checkpoint, written)
+    }
+
     fn commit_all(&self, last: Vec<Row>) -> Result<()> {
         let (mut left, mut last) = (VecDeque::new(), last);
         loop {
