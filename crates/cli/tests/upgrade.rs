@@ -179,6 +179,12 @@ fn where_there_is_no_room_for_the_largest_object_nothing_changes() {
         // It can be served, and so room can be made.
         served(at, |at| {
             shell(at, "rm mnt/large").worked();
+            // The server removes its bytes a little later.
+            eventually("the file of the object is gone", || {
+                let large = shell(at, "find D/ost0/objects -size +100M");
+                large.worked().is_empty()
+            });
+            shell(at, "sync small").worked();
         });
         glint(at, &["upgrade", "D"]).worked();
         is_sound(at);

@@ -33,7 +33,8 @@ fn main() -> Anyhow {
 }
 
 fn id(n: u32) -> ObjectId {
-    ObjectId::new(Fid::new(0x400, n + 1), 0)
+    let fid = Fid::new(0x400 + u64::from(n >> 20), (n & 0xf_ffff) + 1);
+    ObjectId::new(fid, 0)
 }
 
 fn files(dir: &Path) -> (PathBuf, PathBuf) {
