@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use awake::Wakefulness;
 use base::Tick;
 use base::limits::{FRAME_BYTES_MAX, UNTAKEN_BYTES_MAX};
-use wire::frame::Frame;
+use wire::frame::{Frame, FrameNumbers};
 
 use crate::attendance::{Attendance, Attended};
 use crate::counters::Counters;
@@ -20,7 +20,7 @@ use crate::keepalive::{Health, Keepalive};
 use crate::pool::{Member, Pool, Share};
 use crate::replier::Violation;
 use crate::threads::{self, lock, wait};
-use crate::transport::{Outgoing, ReceiveError, Transport, Watched};
+use crate::transport::{Incoming, Outgoing, ReceiveError, Transport, Watched};
 
 /// How long the frames that came before a connection was closed are still looked at.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -44,7 +44,7 @@ pub(crate) struct Connection {
     transport: Arc<dyn Transport>,
     reading: Reading,
     /// Held while a frame is received and handled: they are handled in their order.
-    on_frame: Mutex<Option<OnFrame>>,
+    inbox: Mutex<Inbox>,
     outbox: Mutex<Outbox>,
     changed: Condvar,
     keepalive: Mutex<Keepalive>,
@@ -53,7 +53,38 @@ pub(crate) struct Connection {
     counters: Arc<Counters>,
 }
 
+/// The numbers of a connection's frames: of those that it sends, and of those that come.
+pub(crate) struct Numbers {
+    ours: FrameNumbers,
+    theirs: FrameNumbers,
+}
+
+impl Numbers {
+    /// The client's, of the connection that its Hello began.
+    pub(crate) fn of_client(hello: &[u8]) -> Numbers {
+        Numbers {
+            ours: FrameNumbers::to_server(hello),
+            theirs: FrameNumbers::to_client(hello),
+        }
+    }
+
+    /// The server's.
+    pub(crate) fn of_server(hello: &[u8]) -> Numbers {
+        Numbers {
+            ours: FrameNumbers::to_client(hello),
+            theirs: FrameNumbers::to_server(hello),
+        }
+    }
+}
+
+struct Inbox {
+    /// None before the connection is served, and at its end.
+    on_frame: Option<OnFrame>,
+    numbers: FrameNumbers,
+}
+
 struct Outbox {
+    numbers: FrameNumbers,
     /// Frames, and since when they wait.
     queue: VecDeque<(Instant, Outgoing)>,
     /// What is queued or being written, of all that the connections of this process have.
@@ -67,7 +98,7 @@ struct Outbox {
 impl Connection {
     /// A connection over `transport`, made at `now`. What it queues is accounted for in `queues`.
     pub(crate) fn new(
-        transport: Arc<dyn Transport>,
+        (transport, numbers): (Arc<dyn Transport>, Numbers),
         reading: Reading,
         counters: Arc<Counters>,
         queues: &Arc<Pool<Connection>>,
@@ -76,8 +107,12 @@ impl Connection {
         Arc::new_cyclic(|connection| Connection {
             transport,
             reading,
-            on_frame: Mutex::new(None),
+            inbox: Mutex::new(Inbox {
+                on_frame: None,
+                numbers: numbers.theirs,
+            }),
             outbox: Mutex::new(Outbox {
+                numbers: numbers.ours,
                 queue: VecDeque::new(),
                 share: queues.join(connection.clone()),
                 writing: None,
@@ -107,6 +142,7 @@ impl Connection {
             return;
         }
         self.counters.count_sent(frame, outgoing.bytes());
+        outgoing.number(&mut outbox.numbers);
         if outbox.queue.is_empty() && outbox.writing.is_none() {
             match self.transport.try_send(&mut outgoing) {
                 Ok(()) if outgoing.is_sent() => return,
@@ -191,11 +227,12 @@ impl Connection {
         };
         match writer {
             Ok(writer) => {
-                *lock(&self.on_frame) = Some(on_frame);
+                lock(&self.inbox).on_frame = Some(on_frame);
                 self.read();
                 self.close();
                 // It may lead back to this connection.
-                drop(lock(&self.on_frame).take());
+                let on_frame = lock(&self.inbox).on_frame.take();
+                drop(on_frame);
                 threads::join(writer);
             }
             Err(error) => {
@@ -262,17 +299,19 @@ impl Connection {
     /// Handles the frame that `next` brings. False: it brings none.
     fn receive(
         &self,
-        next: impl FnOnce() -> Result<Option<Frame>, ReceiveError>,
+        next: impl FnOnce() -> Result<Option<Incoming>, ReceiveError>,
     ) -> ControlFlow<(), bool> {
         let closed = lock(&self.outbox).closed;
         if closed.is_some_and(|since| ::threads::now().duration_since(since) > LAST_WORDS) {
             return ControlFlow::Break(());
         }
-        let mut on_frame = lock(&self.on_frame);
-        let Some(on_frame) = &mut *on_frame else {
+        let mut inbox = lock(&self.inbox);
+        let Inbox { on_frame, numbers } = &mut *inbox;
+        let Some(on_frame) = on_frame else {
             return ControlFlow::Break(());
         };
-        let frame = match next() {
+        let decode = |frame: Incoming| frame.decode_next(numbers).map_err(ReceiveError::from);
+        let frame = match next().and_then(|frame| frame.map(decode).transpose()) {
             Ok(Some(frame)) => frame,
             Ok(None) => return ControlFlow::Continue(false),
             Err(ReceiveError::Garbage(error)) => {
@@ -410,15 +449,20 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let socket = |stream| Arc::new(Socket::unix(stream, Path::new("pair")).unwrap());
         let (ours, theirs) = (socket(ours), socket(theirs));
-        for kind in [FrameKind::Ready, FrameKind::Ping] {
+        for kind in [FrameKind::Handshake, FrameKind::Ping] {
             let frame = Frame::bare(Header::new(kind));
             let mut outgoing = Outgoing::new(&frame, false).unwrap();
+            if kind == FrameKind::Ping {
+                outgoing.number(&mut FrameNumbers::to_server(b"hello"));
+            }
             theirs.send(&mut outgoing).unwrap();
         }
         let greeting = ours.receive(FRAME_BYTES_MAX, None).unwrap();
-        assert_eq!(greeting.header.kind, FrameKind::Ready);
+        let greeting = greeting.decode().unwrap();
+        assert_eq!(greeting.header.kind, FrameKind::Handshake);
         let reading = Reading::Attended(Arc::default());
         let queues = Pool::new(usize::MAX);
+        let ours = (ours as Arc<dyn Transport>, Numbers::of_server(b"hello"));
         let connection = Connection::new(ours, reading, Arc::default(), &queues, Tick::default());
         let (tell, told) = mpsc::channel();
         let on_frame = Box::new(move |frame: Frame| {
@@ -437,6 +481,7 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let ours = Arc::new(Socket::unix(ours, Path::new("pair")).unwrap());
         let (queues, start) = (Pool::new(usize::MAX), Tick::default());
+        let ours = (ours as Arc<dyn Transport>, Numbers::of_server(b"hello"));
         let connection = Connection::new(ours, Reading::Asleep, Arc::default(), &queues, start);
         let late = start.after(base::limits::KEEPALIVE_DEAD);
         let found = [late, late].map(|now| {

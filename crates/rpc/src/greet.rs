@@ -76,7 +76,8 @@ pub(crate) fn say(transport: &dyn Transport, message: &Handshake) -> Result<(), 
 }
 
 fn hear(transport: &dyn Transport, deadline: Instant) -> Result<Frame, GreetError> {
-    Ok(transport.receive(HANDSHAKE_BYTES_MAX, Some(deadline))?)
+    let frame = transport.receive(HANDSHAKE_BYTES_MAX, Some(deadline))?;
+    Ok(frame.decode().map_err(ReceiveError::from)?)
 }
 
 /// The client's half. Also how long the quickest answer took: a round trip, about. Nothing that the
@@ -162,7 +163,7 @@ pub(crate) struct Caller {
     /// What it wants.
     pub hello: Hello,
     /// What its proof must cover.
-    bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// The version to speak.
     pub version: u8,
     deadline: Instant,

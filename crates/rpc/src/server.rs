@@ -23,7 +23,7 @@ use wire::frame::{Frame, FrameKind};
 use wire::handshake::{Handshake, Lane};
 
 use crate::address::Address;
-use crate::connection::{Connection, Reading};
+use crate::connection::{Connection, Numbers, Reading};
 use crate::counters::Counters;
 use crate::greet::{self, GreetError};
 use crate::pool::Pool;
@@ -330,7 +330,9 @@ impl Shared {
         let admitted = self.admit(id, transport);
         lock(&self.handshakes).end(id);
         match admitted {
-            Ok((session, lane)) => self.serve(id, &session, lane, transport),
+            Ok((session, lane, numbers)) => {
+                self.serve(id, (&session, lane), (transport.clone(), numbers));
+            }
             Err(GreetError::Broken(reason)) => {
                 tracing::debug!(peer = transport.peer(), reason, "handshake broken off");
             }
@@ -348,9 +350,8 @@ impl Shared {
     fn serve(
         self: &Arc<Self>,
         id: u64,
-        session: &Arc<Connected>,
-        lane: Lane,
-        transport: &Arc<dyn Transport>,
+        (session, lane): (&Arc<Connected>, Lane),
+        greeted: (Arc<dyn Transport>, Numbers),
     ) {
         let counters = session.target().counters.clone();
         let reading = match lane {
@@ -358,7 +359,7 @@ impl Shared {
             _ => Reading::Asleep,
         };
         let (queues, now) = (&self.queues, self.clock.tick());
-        let connection = Connection::new(transport.clone(), reading, counters, queues, now);
+        let connection = Connection::new(greeted, reading, counters, queues, now);
         if session.attach(lane, &connection) {
             let (server, session, back) = (self.clone(), session.clone(), connection.clone());
             let on_frame = move |frame| {

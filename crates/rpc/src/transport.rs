@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use carrier::{Identity, Outgoing, ReceiveError, Transport, Watched};
+pub(crate) use carrier::{Identity, Incoming, Outgoing, ReceiveError, Transport, Watched};
 
 use crate::address::Address;
 

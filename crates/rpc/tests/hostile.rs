@@ -15,7 +15,7 @@ use rpc::{
     RefusalReason, Server, ServerConfig,
 };
 use support::*;
-use wire::frame::{Frame, FrameKind, Header, SessionId};
+use wire::frame::{Frame, FrameKind, FrameNumbers, Header, SessionId};
 use wire::handshake::{Handshake, Hello, Lane, Nonce, Versions};
 
 fn refusal_of(peer: &Peer) -> (RefusalReason, String) {
@@ -381,22 +381,38 @@ fn a_server_that_asks_for_no_proof_over_tcp_is_not_trusted() {
     impostor.join().unwrap();
 }
 
+/// A raw connection that has said hello.
+struct Greeted {
+    stream: TcpStream,
+    numbers: FrameNumbers,
+}
+
+impl Greeted {
+    fn send(&mut self, frame: &Frame) -> std::io::Result<()> {
+        let mut bytes = frame.encode(false).unwrap();
+        self.numbers.number(&mut bytes);
+        bytes.extend(frame.payload.bulk.joined().iter());
+        self.stream.write_all(&bytes)
+    }
+}
+
 /// A raw connection that has shaken hands.
-fn welcome(place: &Place) -> (TcpStream, wire::handshake::Welcome) {
+fn welcome(place: &Place) -> (Greeted, wire::handshake::Welcome) {
     welcome_to(place, hello(Versions::OURS))
 }
 
-fn welcome_to(place: &Place, hello: Hello) -> (TcpStream, wire::handshake::Welcome) {
+fn welcome_to(place: &Place, hello: Hello) -> (Greeted, wire::handshake::Welcome) {
     let mut stream = proven(place, hello);
-    match hear(&mut stream) {
+    match hear(&mut stream.stream) {
         Handshake::Welcome(welcome) => (stream, welcome),
         other => panic!("{other:?}"),
     }
 }
 
 /// The same before the server's last word.
-fn proven(place: &Place, hello: Hello) -> TcpStream {
+fn proven(place: &Place, hello: Hello) -> Greeted {
     let mut stream = raw(place);
+    let numbers = FrameNumbers::to_server(&hello.to_bytes());
     say(&mut stream, &Handshake::Hello(hello.clone()));
     let Handshake::Challenge(challenge) = hear(&mut stream) else {
         panic!("no challenge")
@@ -413,12 +429,12 @@ fn proven(place: &Place, hello: Hello) -> TcpStream {
         &mut stream,
         &Handshake::Proof(wire::handshake::Proof(proof)),
     );
-    stream
+    Greeted { stream, numbers }
 }
 
 /// Nothing comes but the end.
-fn is_broken_off(mut stream: TcpStream) -> bool {
-    stream.read(&mut [0]).is_ok_and(|bytes| bytes == 0)
+fn is_broken_off(mut greeted: Greeted) -> bool {
+    greeted.stream.read(&mut [0]).is_ok_and(|bytes| bytes == 0)
 }
 
 #[test]
@@ -476,14 +492,14 @@ fn who_knows_a_clients_name_and_the_key_gets_a_session_of_its_own() {
             ..hello(Versions::OURS)
         };
         let mut stream = proven(&place, thief);
-        match hear(&mut stream) {
+        match hear(&mut stream.stream) {
             Handshake::Welcome(welcome) => assert!(!welcome.resumed, "{welcome:?}"),
             Handshake::Refusal(refusal) => assert_eq!(refusal.reason, RefusalReason::NoSession),
             other => panic!("{other:?}"),
         }
     }
     let ask = request(0, Batch::of(PARK, Vec::new()));
-    owner.write_all(&ask.encode(false).unwrap()).unwrap();
+    owner.send(&ask).unwrap();
     service.wait_for_line("parked");
     let again = Hello {
         session: owned.session,
@@ -508,10 +524,8 @@ fn a_client_that_breaks_the_rules_is_disconnected_and_its_session_lives() {
     let mut place = Place::new(Over::Tcp);
     let (_server, service) = place.serve(1);
     let (mut stream, welcome) = welcome(&place);
-    stream
-        .write_all(&request(9999, Batch::default()).encode(false).unwrap())
-        .unwrap();
-    assert!(is_closed(stream));
+    stream.send(&request(9999, Batch::default())).unwrap();
+    assert!(is_closed(stream.stream));
     service.wait_for_line(&format!("disconnected {}", welcome.client));
 }
 
@@ -523,9 +537,7 @@ fn a_client_that_does_not_take_its_replies_is_not_heard() {
     const BYTES: usize = 4 << 20;
     for slot in 0..64 {
         let batch = Batch::of(READ, (BYTES as u32).to_le_bytes().to_vec());
-        stream
-            .write_all(&request(slot, batch).encode(false).unwrap())
-            .unwrap();
+        stream.send(&request(slot, batch)).unwrap();
     }
     let (peer, _) = place.peer();
     until("its replies wait", || {
@@ -542,7 +554,7 @@ fn a_client_that_does_not_take_its_replies_is_not_heard() {
             untaken <= UNTAKEN_BYTES_MAX + BYTES + 4096,
             "{untaken}, {taken} taken"
         );
-        stream.read_exact(&mut reply).unwrap();
+        stream.stream.read_exact(&mut reply).unwrap();
     }
 }
 
@@ -555,8 +567,7 @@ fn nothing_more_is_done_for_a_client_that_is_gone() {
     const BYTES: usize = 4 << 20;
     for slot in 0..64 {
         let batch = Batch::of(READ, (BYTES as u32).to_le_bytes().to_vec());
-        let frame = request(slot, batch).encode(false).unwrap();
-        stream.write_all(&frame).unwrap();
+        stream.send(&request(slot, batch)).unwrap();
     }
     until("its replies wait", || {
         server.replies_bytes().0 > UNTAKEN_BYTES_MAX
@@ -571,7 +582,7 @@ fn nothing_more_is_done_for_a_client_that_is_gone() {
 }
 
 /// A client that has a session of its own.
-fn another(place: &Place, number: u8) -> (TcpStream, SessionId) {
+fn another(place: &Place, number: u8) -> (Greeted, SessionId) {
     let client = ClientSecret([number; 16]);
     let hello = Hello {
         client,
@@ -581,12 +592,10 @@ fn another(place: &Place, number: u8) -> (TcpStream, SessionId) {
     (stream, welcome.session)
 }
 
-fn ask(stream: &mut TcpStream, session: SessionId, slot: u16, batch: Batch) -> bool {
+fn ask(stream: &mut Greeted, session: SessionId, slot: u16, batch: Batch) -> bool {
     let mut frame = request(slot, batch);
     frame.header.session = session;
-    let mut bytes = frame.encode(false).unwrap();
-    bytes.extend(frame.payload.bulk.joined().iter());
-    stream.write_all(&bytes).is_ok()
+    stream.send(&frame).is_ok()
 }
 
 #[test]
@@ -623,7 +632,7 @@ fn clients_that_take_no_replies_are_cut_before_theirs_fill_memory() {
     );
     let asked = Batch::of(READ, (BYTES as u32).to_le_bytes().to_vec());
     assert_eq!(peer.call(asked).wait().unwrap().bulk.len(), BYTES);
-    let cut = streams.into_iter().filter(|stream| {
+    let cut = streams.into_iter().filter(|Greeted { stream, .. }| {
         // What is in the sockets' buffers comes, and then the end, or nothing.
         stream
             .set_read_timeout(Some(Duration::from_millis(300)))
@@ -641,7 +650,7 @@ fn clients_whose_kept_answers_are_too_many_are_ended_and_others_are_not() {
     let (mut honest, session) = another(&place, 2);
     assert!(ask(&mut honest, session, 0, Batch::of(CHANGE, Vec::new())));
     let mut answer = [0; 64 + 8 + 8];
-    honest.read_exact(&mut answer).unwrap();
+    honest.stream.read_exact(&mut answer).unwrap();
     let mut kept = Vec::new();
     for number in 10..18 {
         let (mut stream, session) = another(&place, number);
@@ -649,7 +658,8 @@ fn clients_whose_kept_answers_are_too_many_are_ended_and_others_are_not() {
             let mut change = Batch::of(CHANGE, Vec::new());
             change.bulk = vec![7; 1 << 20].into();
             let mut answer = vec![0; 64 + 8 + 8 + (1 << 20)];
-            if !ask(&mut stream, session, slot, change) || stream.read_exact(&mut answer).is_err() {
+            let is_asked = ask(&mut stream, session, slot, change);
+            if !is_asked || stream.stream.read_exact(&mut answer).is_err() {
                 break;
             }
             kept.push(server.replies_bytes().1);
@@ -663,7 +673,7 @@ fn clients_whose_kept_answers_are_too_many_are_ended_and_others_are_not() {
     // A resend of what was answered: its answer is still there.
     assert!(ask(&mut honest, session, 0, Batch::of(CHANGE, Vec::new())));
     let mut again = [0; 64 + 8 + 8];
-    honest.read_exact(&mut again).unwrap();
+    honest.stream.read_exact(&mut again).unwrap();
     assert_eq!(again[64..], answer[64..]);
 }
 
@@ -697,10 +707,10 @@ fn the_next_process_gets_the_session_that_the_one_before_did_not_hear_of() {
     let mut last = streams.pop().unwrap();
     streams
         .into_iter()
-        .for_each(|stream| assert!(is_closed(stream)));
+        .for_each(|greeted| assert!(is_closed(greeted.stream)));
     let mut ask = request(0, Batch::of(PARK, Vec::new()));
     ask.header.epoch = 2;
-    last.write_all(&ask.encode(false).unwrap()).unwrap();
+    last.send(&ask).unwrap();
     service.wait_for_line("parked");
 }
 
@@ -731,12 +741,12 @@ fn a_hello_that_comes_late_ends_no_session() {
     let held = |hold: &mut Hold| (*hold == Hold::Held).then_some(());
     service.hold_hello.wait_for("the first hello", held);
     let (mut stream, _) = welcome(&place);
-    let ask = |slot| request(slot, Batch::of(PARK, Vec::new())).encode(false);
-    stream.write_all(&ask(0).unwrap()).unwrap();
+    let ask = |slot| request(slot, Batch::of(PARK, Vec::new()));
+    stream.send(&ask(0)).unwrap();
     service.wait_for_line("parked");
     service.hold_hello.change(|hold| *hold = Hold::Nothing);
     assert!(is_broken_off(stale));
-    stream.write_all(&ask(1).unwrap()).unwrap();
+    stream.send(&ask(1)).unwrap();
     service
         .log
         .wait_for("the session", |log| (log.parked.len() == 2).then_some(()));

@@ -3,6 +3,7 @@
 //! into by offset and length. Their bytes have no meaning here.
 
 mod bulk;
+mod numbers;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 pub use bulk::Bulk;
+pub use numbers::FrameNumbers;
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 64;
@@ -241,7 +243,7 @@ pub enum FrameError {
     TooMany(usize),
     /// The header's lengths, or what stands beside them, are not what was sent.
     Lengths,
-    /// Header or body are not what was sent.
+    /// Header or body are not what was sent, or another frame was sent in this place.
     Checksum,
     /// The bulk is not what was sent.
     BulkChecksum,
@@ -276,7 +278,12 @@ impl fmt::Display for FrameError {
                 )
             }
             FrameError::Lengths => write!(f, "check of the lengths is wrong"),
-            FrameError::Checksum => write!(f, "checksum of header and body is wrong"),
+            FrameError::Checksum => {
+                write!(
+                    f,
+                    "checksum of header and body is wrong, or a frame is missing"
+                )
+            }
             FrameError::BulkChecksum => write!(f, "checksum of bulk data is wrong"),
             FrameError::Body(what) => write!(f, "malformed body: {what}"),
         }
@@ -442,7 +449,7 @@ impl Frame {
         }
     }
 
-    /// Header and body; the bulk follows them as it is. `compact` allows compaction.
+    /// Header and body, without a number; the bulk follows them as it is. `compact` allows compaction.
     pub fn encode(&self, compact: bool) -> Result<Vec<u8>, FrameError> {
         self.payload.check()?;
         let mut out = Vec::with_capacity(HEADER_BYTES + plain_bytes(&self.payload.subs));
@@ -459,14 +466,22 @@ impl Frame {
 
     /// The inverse of [`Frame::encode`]: `head` is header and body, `bulk` what followed them.
     pub fn decode(head: &[u8], bulk: impl Into<Bulk>) -> Result<Frame, FrameError> {
-        let bulk = bulk.into();
+        Frame::decode_as(head, bulk.into(), |plain| plain)
+    }
+
+    /// The same of a frame whose checksum is made by `numbered` from the one without a number.
+    fn decode_as(
+        head: &[u8],
+        bulk: Bulk,
+        numbered: impl FnOnce(u32) -> u32,
+    ) -> Result<Frame, FrameError> {
         let (raw, body) = RawHeader::ref_from_prefix(head).map_err(|_| FrameError::Truncated)?;
         let kind = raw.check()?;
         let lengths = lengths(head, FRAME_BYTES_MAX)?;
         if lengths.body != body.len() || lengths.bulk != bulk.len() {
             return Err(FrameError::Truncated);
         }
-        if checksum(head) != raw.crc.get() {
+        if numbered(checksum(head)) != raw.crc.get() {
             return Err(FrameError::Checksum);
         }
         if bulk.checksum() != raw.bulk_crc.get() {

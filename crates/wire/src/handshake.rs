@@ -19,7 +19,7 @@ use crate::frame::{Bulk, Frame, FrameKind, Header, Payload, SessionId, Sub};
 pub const HANDSHAKE_BYTES_MAX: usize = 4096;
 
 /// The protocol that this build speaks.
-pub const PROTOCOL: u8 = 9;
+pub const PROTOCOL: u8 = 10;
 
 /// The protocol versions one end speaks, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use base::{BootEpoch, TargetKind, TargetName, Transno, Xid};
 use rpc::{ClientSecret, Credential, Key, RefusalReason};
-use wire::frame::{Bulk, Frame, FrameKind, Header, Payload, SessionId, Sub};
+use wire::frame::{Bulk, Frame, FrameKind, FrameNumbers, Header, Payload, SessionId, Sub};
 use wire::handshake::{self, Handshake, Hello, Lane, Nonce, Proof, Role, Versions};
 use wire::opcode;
 
@@ -104,6 +104,8 @@ pub struct Peer {
     pub target: TargetName,
     session: SessionId,
     epoch: u32,
+    /// Of the frames that it sends, and of those that come, once the handshake is done.
+    numbers: Option<[FrameNumbers; 2]>,
     xid: u64,
     /// Slots that carry no request.
     free: Vec<u16>,
@@ -157,6 +159,7 @@ impl Peer {
             target,
             session: SessionId::NONE,
             epoch: 0,
+            numbers: None,
             xid: 0,
             free: Vec::new(),
             waiting: BTreeMap::new(),
@@ -189,6 +192,10 @@ impl Peer {
                     }
                 }
                 Ok(Handshake::Welcome(welcome)) => {
+                    self.numbers = Some([
+                        FrameNumbers::to_server(hello),
+                        FrameNumbers::to_client(hello),
+                    ]);
                     self.session = welcome.session;
                     self.epoch = welcome.boot_epoch.0 as u32;
                     self.free = (0..welcome.slots).rev().collect();
@@ -211,6 +218,9 @@ impl Peer {
 
     pub fn say(&mut self, frame: &Frame) -> io::Result<()> {
         let mut bytes = frame.encode(false).expect("a test sends what fits a frame");
+        if let Some([ours, _]) = &mut self.numbers {
+            ours.number(&mut bytes);
+        }
         bytes.extend(frame.payload.bulk.joined().iter());
         self.bytes(&bytes)
     }
@@ -229,7 +239,10 @@ impl Peer {
         self.stream.read_exact(&mut head[64..])?;
         let mut bulk = vec![0; lengths.bulk];
         self.stream.read_exact(&mut bulk)?;
-        Frame::decode(&head, bulk).map_err(bad)
+        match &mut self.numbers {
+            Some([_, theirs]) => theirs.decode(&head, bulk).map_err(bad),
+            None => Frame::decode(&head, bulk).map_err(bad),
+        }
     }
 
     pub fn stamp(&self, header: &mut Header) {

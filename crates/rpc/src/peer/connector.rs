@@ -10,7 +10,7 @@ use wire::frame::FrameKind;
 use wire::handshake::{Hello, Lane, Nonce, Refusal, RefusalReason, Versions, Welcome};
 
 use super::inner::{Inner, PeerState, Token, disrupted_by, fail};
-use crate::connection::{Connection, Reading};
+use crate::connection::{Connection, Numbers, Reading};
 use crate::greet::{self, GreetError};
 use crate::session::Begun;
 use crate::threads::{self, lock, wait_until};
@@ -37,8 +37,8 @@ const LANES_NEAR: usize = 2;
 const UNPROVEN: &str =
     "is not reached; calls wait: the peer that answers has not proven its key, and says";
 
-/// A connection that is welcome.
-type Greeted = (Arc<dyn Transport>, Welcome);
+/// A connection that is welcome, and how its frames are numbered.
+type Greeted = ((Arc<dyn Transport>, Numbers), Welcome);
 
 pub(super) struct Connector {
     inner: Arc<Inner>,
@@ -254,7 +254,8 @@ impl Connector {
             lane,
             transport.round_trip().unwrap_or(quickest).min(quickest),
         );
-        Ok((transport, welcome))
+        let numbers = Numbers::of_client(&hello.to_bytes());
+        Ok(((transport, numbers), welcome))
     }
 
     /// How far the target is the system says or, where it does not, the quickest answer: the others had
@@ -391,7 +392,7 @@ impl Connector {
         }
     }
 
-    fn begin(&mut self, (transport, welcome): Greeted) {
+    fn begin(&mut self, (greeted, welcome): Greeted) {
         let target = self.inner.config.target;
         self.told = None;
         let mut state = lock(&self.inner.state);
@@ -433,13 +434,13 @@ impl Connector {
         if is_new {
             lock(&self.inner.state).begun = Some(self.inner.clock.tick());
         }
-        tracing::info!(%target, address = transport.peer(), "connected");
-        self.install(Lane::Control, transport);
+        tracing::info!(%target, address = greeted.0.peer(), "connected");
+        self.install(Lane::Control, greeted);
     }
 
     fn connect_bulk(&mut self, lane: Lane) {
         match self.greet(lane) {
-            Ok((transport, _)) => self.install(lane, transport),
+            Ok((greeted, _)) => self.install(lane, greeted),
             Err(error) => {
                 let target = self.inner.config.target;
                 tracing::debug!(%target, %lane, %error, "no bulk lane yet");
@@ -449,7 +450,7 @@ impl Connector {
     }
 
     /// Lets calls flow over the new connection: those unanswered first.
-    fn install(&self, lane: Lane, transport: Arc<dyn Transport>) {
+    fn install(&self, lane: Lane, greeted: (Arc<dyn Transport>, Numbers)) {
         let inner = &self.inner;
         let counters = inner.counters.clone();
         let reading = match lane {
@@ -457,7 +458,7 @@ impl Connector {
             _ => Reading::Asleep,
         };
         let (queues, now) = (&inner.queues, inner.clock.tick());
-        let connection = Connection::new(transport, reading, counters, queues, now);
+        let connection = Connection::new(greeted, reading, counters, queues, now);
         let mut state = lock(&inner.state);
         let reader = self.spawn_reader(lane, &connection);
         match reader {

@@ -9,6 +9,7 @@ use wire::handshake::{Handshake, Hello, Lane, Refusal, RefusalReason, Welcome};
 use super::Shared;
 use super::connected::{Connected, PeerInfo};
 use super::target::{Departure, Target, Unwelcome};
+use crate::connection::Numbers;
 use crate::greet::{self, Caller, GreetError};
 use crate::threads::lock;
 use crate::transport::Transport;
@@ -22,13 +23,13 @@ struct Admitted {
 }
 
 impl Shared {
-    /// The handshake: who is there, for which target, with which session.
+    /// The handshake: who is there, for which target, with which session, and how its frames are numbered.
     /// `accepted` counts the server's connections.
     pub(super) fn admit(
         self: &Arc<Self>,
         accepted: u64,
         transport: &Arc<dyn Transport>,
-    ) -> Result<(Arc<Connected>, Lane), GreetError> {
+    ) -> Result<(Arc<Connected>, Lane, Numbers), GreetError> {
         let caller = greet::hear_hello(&**transport)?;
         let hello = &caller.hello;
         let Some(target) = self.targets.get(&hello.target) else {
@@ -61,7 +62,7 @@ impl Shared {
             now: self.clock.now(),
         };
         greet::say(&**transport, &Handshake::Welcome(welcome))?;
-        Ok((session, hello.lane))
+        Ok((session, hello.lane, Numbers::of_server(&caller.bytes)))
     }
 
     /// The target is not served here. What tells that to a client counts if it proves a key of the same

@@ -5,7 +5,7 @@ use std::io;
 use std::iter;
 use std::time::{Duration, Instant};
 
-use wire::frame::{Bulk, Frame, FrameError};
+use wire::frame::{Bulk, Frame, FrameError, FrameNumbers};
 
 /// An encoded frame on its way out. What the head was made of is not kept with it.
 #[derive(Debug)]
@@ -23,6 +23,11 @@ impl Outgoing {
             bulk: frame.payload.bulk.clone(),
             sent: 0,
         })
+    }
+
+    /// Gives it the next number of its way over the connection.
+    pub(crate) fn number(&mut self, numbers: &mut FrameNumbers) {
+        numbers.number(&mut self.head);
     }
 
     /// Bytes in all.
@@ -78,9 +83,42 @@ impl Outgoing {
         self.sent >= self.bytes()
     }
 
-    /// The frame as the other end would read it.
-    pub(super) fn decode(&self) -> Result<Frame, FrameError> {
-        Frame::decode(&self.head, self.bulk.joined())
+    /// The frame as it comes to the other end.
+    pub(super) fn into_incoming(self) -> Incoming {
+        Incoming {
+            head: self.head,
+            bulk: self.bulk.joined().into(),
+        }
+    }
+}
+
+/// A frame as it came. Of its contents only the lengths have been looked at.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    head: Vec<u8>,
+    bulk: Bulk,
+}
+
+impl Incoming {
+    /// Header and body, and what followed them.
+    pub(super) fn new(head: Vec<u8>, bulk: impl Into<Bulk>) -> Incoming {
+        let bulk = bulk.into();
+        Incoming { head, bulk }
+    }
+
+    /// Bytes in all.
+    pub(crate) fn bytes(&self) -> usize {
+        self.head.len() + self.bulk.len()
+    }
+
+    /// The frame, which is one of the handshake and has no number.
+    pub(crate) fn decode(self) -> Result<Frame, FrameError> {
+        Frame::decode(&self.head, self.bulk)
+    }
+
+    /// The frame, if it is the next one of its way over the connection.
+    pub(crate) fn decode_next(self, numbers: &mut FrameNumbers) -> Result<Frame, FrameError> {
+        numbers.decode(&self.head, self.bulk)
     }
 }
 
@@ -102,6 +140,12 @@ impl fmt::Display for ReceiveError {
             ReceiveError::Io(error) => error.fmt(f),
             ReceiveError::Garbage(error) => error.fmt(f),
         }
+    }
+}
+
+impl From<FrameError> for ReceiveError {
+    fn from(error: FrameError) -> ReceiveError {
+        ReceiveError::Garbage(error)
     }
 }
 
@@ -138,7 +182,11 @@ pub(crate) trait Transport: Send + Sync {
     /// Sends all of `outgoing`, waiting as long as the other end lets it.
     fn send(&self, outgoing: &mut Outgoing) -> io::Result<()>;
     /// The next frame, of at most `bytes_max` bytes. One thread at a time.
-    fn receive(&self, bytes_max: usize, deadline: Option<Instant>) -> Result<Frame, ReceiveError>;
+    fn receive(
+        &self,
+        bytes_max: usize,
+        deadline: Option<Instant>,
+    ) -> Result<Incoming, ReceiveError>;
     /// Set where a thread can look at what has come without waiting for more.
     fn watched(&self) -> Option<&dyn Watched> {
         None
@@ -171,7 +219,7 @@ pub(crate) trait Transport: Send + Sync {
 /// A transport of which frames can be taken as they come.
 pub(crate) trait Watched {
     /// The next frame, if all of it has come. One thread at a time, and none in `receive`.
-    fn try_receive(&self, bytes_max: usize) -> Result<Option<Frame>, ReceiveError>;
+    fn try_receive(&self, bytes_max: usize) -> Result<Option<Incoming>, ReceiveError>;
     /// Waits until there is more to look at, or the connection has ended.
     fn wait(&self) -> io::Result<()>;
     /// Whether `receive` would find something at once.

@@ -9,11 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use base::limits::{FRAME_BYTES_MAX, PEER_QUEUE_BYTES_MAX};
-use wire::frame::Frame;
-
-use super::carrier::{Identity, Outgoing, ReceiveError, Transport};
+use super::carrier::{Identity, Incoming, Outgoing, ReceiveError, Transport};
 use crate::threads::{self, lock, wait, wait_until};
+use base::limits::{FRAME_BYTES_MAX, PEER_QUEUE_BYTES_MAX};
 
 /// A link's properties, shared by all connections that run over it.
 #[derive(Debug)]
@@ -152,7 +150,7 @@ struct Shared {
     inner: Arc<dyn Transport>,
     link: Arc<Link>,
     out: Line<Outgoing>,
-    into: Line<Result<Frame, ReceiveError>>,
+    into: Line<Result<Incoming, ReceiveError>>,
 }
 
 /// A transport behind a [`Link`].
@@ -207,9 +205,7 @@ impl Shared {
     fn run_in(&self) {
         while !self.into.is_closed() {
             let received = self.inner.receive(FRAME_BYTES_MAX, None);
-            let bytes = received
-                .as_ref()
-                .map_or(0, |frame| frame.payload.frame_bytes());
+            let bytes = received.as_ref().map_or(0, Incoming::bytes);
             let last = received.is_err();
             let due = self.link.due(Direction::In, bytes);
             if self.into.push_waiting(due, bytes, received).is_err() || last {
@@ -247,10 +243,14 @@ impl Transport for Delayed {
         pushed.map_err(|()| ErrorKind::BrokenPipe.into())
     }
 
-    fn receive(&self, bytes_max: usize, deadline: Option<Instant>) -> Result<Frame, ReceiveError> {
+    fn receive(
+        &self,
+        bytes_max: usize,
+        deadline: Option<Instant>,
+    ) -> Result<Incoming, ReceiveError> {
         match self.shared.into.pop(deadline) {
-            Some(Ok(frame)) if frame.payload.frame_bytes() > bytes_max => {
-                let bytes = frame.payload.frame_bytes() as u64;
+            Some(Ok(frame)) if frame.bytes() > bytes_max => {
+                let bytes = frame.bytes() as u64;
                 let limit = bytes_max;
                 let error = wire::frame::FrameError::TooLarge { bytes, limit };
                 Err(ReceiveError::Garbage(error))

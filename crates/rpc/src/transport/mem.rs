@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use wire::frame::{Frame, FrameError};
+use wire::frame::FrameError;
 
-use super::carrier::{Identity, Outgoing, ReceiveError, Transport};
+use super::carrier::{Identity, Incoming, Outgoing, ReceiveError, Transport};
 use crate::threads::{lock, wait, wait_until};
 
 /// Bytes under way in one direction, as a socket's buffers would hold. One frame always fits.
@@ -299,7 +299,11 @@ impl Transport for MemStream {
         Ok(())
     }
 
-    fn receive(&self, bytes_max: usize, deadline: Option<Instant>) -> Result<Frame, ReceiveError> {
+    fn receive(
+        &self,
+        bytes_max: usize,
+        deadline: Option<Instant>,
+    ) -> Result<Incoming, ReceiveError> {
         let outgoing = self.into().pop(deadline)?;
         if outgoing.bytes() > bytes_max {
             let error = FrameError::TooLarge {
@@ -308,7 +312,7 @@ impl Transport for MemStream {
             };
             return Err(ReceiveError::Garbage(error));
         }
-        outgoing.decode().map_err(ReceiveError::Garbage)
+        Ok(outgoing.into_incoming())
     }
 
     fn shutdown(&self) {

@@ -14,9 +14,9 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, MsgFlags, sockopt};
 use nix::{getsockopt_impl, libc, setsockopt_impl, sockopt_impl};
-use wire::frame::{self, Frame, HEADER_BYTES};
+use wire::frame::{self, HEADER_BYTES};
 
-use super::carrier::{Identity, Outgoing, ReceiveError, Transport, Watched};
+use super::carrier::{Identity, Incoming, Outgoing, ReceiveError, Transport, Watched};
 use crate::threads::lock;
 
 /// Bytes of kernel buffer asked for in each direction: what is on its way on a fast and long line.
@@ -198,7 +198,11 @@ impl Transport for Socket {
         self.send_all(outgoing, MsgFlags::empty())
     }
 
-    fn receive(&self, bytes_max: usize, deadline: Option<Instant>) -> Result<Frame, ReceiveError> {
+    fn receive(
+        &self,
+        bytes_max: usize,
+        deadline: Option<Instant>,
+    ) -> Result<Incoming, ReceiveError> {
         let wait = deadline.map_or(Wait::Forever, Wait::Until);
         let frame = lock(&self.reader).frame(self, bytes_max.min(FRAME_BYTES_MAX), wait);
         if deadline.is_some() {
@@ -329,7 +333,7 @@ sockopt_impl!(
 );
 
 impl Watched for Socket {
-    fn try_receive(&self, bytes_max: usize) -> Result<Option<Frame>, ReceiveError> {
+    fn try_receive(&self, bytes_max: usize) -> Result<Option<Incoming>, ReceiveError> {
         let frame = lock(&self.reader).frame(self, bytes_max.min(FRAME_BYTES_MAX), Wait::Never);
         match frame {
             Ok(frame) => Ok(Some(frame)),
@@ -397,7 +401,7 @@ impl Reader {
         socket: &Socket,
         bytes_max: usize,
         wait: Wait,
-    ) -> Result<Frame, ReceiveError> {
+    ) -> Result<Incoming, ReceiveError> {
         if self.large.is_none() {
             self.fill(socket, HEADER_BYTES, wait)?;
             let header = &self.buffer[self.start..self.end];
@@ -408,8 +412,7 @@ impl Reader {
                 if lengths.bulk == 0 {
                     let head = self.start..self.start + head_bytes;
                     self.start = head.end;
-                    return Frame::decode(&self.buffer[head], Vec::new())
-                        .map_err(ReceiveError::Garbage);
+                    return Ok(Incoming::new(self.buffer[head].to_vec(), Vec::new()));
                 }
             }
             self.large = Some(Large {
@@ -422,9 +425,7 @@ impl Reader {
             large.bulk.fill(socket, wait)?;
         }
         match self.large.take() {
-            Some(Large { head, bulk }) => {
-                Frame::decode(&head.bytes, bulk.bytes).map_err(ReceiveError::Garbage)
-            }
+            Some(Large { head, bulk }) => Ok(Incoming::new(head.bytes, bulk.bytes)),
             None => Err(ReceiveError::Io(ErrorKind::WouldBlock.into())),
         }
     }
