@@ -576,10 +576,10 @@ impl<A: Answering> Desk<A> {
             {
                 Ok(self.answering.answer_to_others(question))
             }
-            (Asks::Other(_), _) => {
-                let own = geteuid();
-                Err(Some(format!("only root and uid {own} may ask that")))
-            }
+            (Asks::Other(_), _) => Err(Some(match geteuid() {
+                root if root.is_root() => "only root may ask that".to_owned(),
+                own => format!("only root and uid {own} may ask that"),
+            })),
         });
         let answer = match answer {
             Ok(answer) => answer,

@@ -3,6 +3,7 @@
 //! speaks to a terminal.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -18,7 +19,7 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::output::push_shown;
+use crate::output::{complain, push_shown, shown};
 
 /// In the environment of a daemon: the file that it logs to.
 pub const LOG_FILE: &str = "GLINT_DAEMON_LOG";
@@ -32,7 +33,13 @@ const FILE_BYTES_MAX: i64 = 8 << 20;
 
 /// Begins to log to standard error.
 pub fn start(usual: &str) {
-    let filter = EnvFilter::try_from_env("GLINT_LOG").unwrap_or_else(|_| EnvFilter::new(usual));
+    let (wished, refused) = match std::env::var_os("GLINT_LOG").map(OsString::into_string) {
+        None => (None, None),
+        Some(Ok(wished)) if is_filter(&wished) => (Some(wished), None),
+        Some(Ok(wished)) => (None, Some(wished)),
+        Some(Err(wished)) => (None, Some(wished.to_string_lossy().into_owned())),
+    };
+    let filter = EnvFilter::new(wished.as_deref().unwrap_or(usual));
     let file = std::env::var_os(LOG_FILE).map(PathBuf::from);
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -45,6 +52,30 @@ pub fn start(usual: &str) {
             file,
         })
         .init();
+    if let Some(refused) = refused {
+        complain(format!(
+            "GLINT_LOG is '{}', which says nothing of how much to log: use error, warn, info or debug",
+            shown(&refused)
+        ));
+    }
+}
+
+/// A level, or several for parts of the program: `warn,rpc=debug`. Others the filter would take for names of
+/// parts, and explain itself to programmers.
+fn is_filter(text: &str) -> bool {
+    let level = |word: &str| {
+        let levels = ["off", "error", "warn", "info", "debug"];
+        levels.iter().any(|level| word.eq_ignore_ascii_case(level))
+    };
+    let is_part = |part: &str| {
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+        !part.is_empty() && part.chars().all(is_of_name)
+    };
+    text.split(',')
+        .all(|word| match word.trim().split_once('=') {
+            None => level(word.trim()),
+            Some((part, word)) => is_part(part) && level(word),
+        })
 }
 
 /// Takes lines.
@@ -220,6 +251,24 @@ mod tests {
         let long = plain(&[b'x'; 1 << 20]);
         assert!(long.len() < LINE_BYTES_MAX + 40, "{}", long.len());
         assert!(long.ends_with("x... (1048576 bytes)\n"));
+    }
+
+    #[test]
+    fn a_filter_is_made_of_levels() {
+        for filter in [
+            "warn",
+            "DEBUG",
+            "off",
+            "info,rpc=debug",
+            "client::mount=debug, error",
+        ] {
+            assert!(is_filter(filter), "{filter}");
+        }
+        for other in [
+            "", "bogus", "rpc", "trace", "warn,", "rpc=", "=warn", "rpc=loud", "a b=warn",
+        ] {
+            assert!(!is_filter(other), "{other}");
+        }
     }
 
     #[test]

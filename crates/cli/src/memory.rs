@@ -10,6 +10,8 @@ use std::time::Duration;
 use base::limits::{REPLIES_BYTES_MIN, REPLIES_MEMORY_SHARE};
 use fuse::kernel::flusher::{become_io_flusher, is_io_flusher};
 use fuse::kernel::mount::Mount;
+use nix::libc::RLIM_INFINITY;
+use nix::sys::resource::{Resource, getrlimit};
 
 /// Where control groups are: with one hierarchy for all, and with one for memory alone.
 const HIERARCHIES: [(&str, &str); 2] = [
@@ -25,6 +27,11 @@ const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 
 /// Dirty bytes of writable mappings where write-back may wait for itself.
 const DIRTY_BYTES_MAX: u32 = 2 << 20;
+
+/// Address space without which no process begins.
+const ADDRESSES_MIN: u64 = 4 << 30;
+/// Of it, what is not for what the process keeps: the allocator reserves a GiB, and threads have stacks.
+const ADDRESSES_APART: u64 = 3 << 30;
 
 /// How often free memory is given back that was not used again in the meantime.
 const GIVING_BACK: Duration = Duration::from_secs(1);
@@ -75,7 +82,35 @@ pub fn spare_write_back(mount: &Mount) {
     }
 }
 
-/// Bytes of memory this process may use: the machine's, or the least limit of its control groups.
+/// Refuses to begin where the process may not have the addresses that it needs: the allocator would end it
+/// in the midst of its work.
+pub fn check_addresses() -> Result<(), String> {
+    match addresses() {
+        Some(limit) => enough(limit),
+        None => Ok(()),
+    }
+}
+
+/// Bytes of address space this process may have (RLIMIT_AS). None: any.
+fn addresses() -> Option<u64> {
+    let (soft, _) = getrlimit(Resource::RLIMIT_AS).ok()?;
+    (soft != RLIM_INFINITY).then_some(soft)
+}
+
+fn enough(limit: u64) -> Result<(), String> {
+    if limit >= ADDRESSES_MIN {
+        return Ok(());
+    }
+    Err(format!(
+        "{} MiB of address space are needed, and this process may have {}: raise the limit (ulimit -v, or \
+         LimitAS= of a service)",
+        ADDRESSES_MIN >> 20,
+        limit >> 20
+    ))
+}
+
+/// Bytes of memory this process may use: the machine's, or the least limit of its control groups. Addresses
+/// that the process may have count, too.
 pub fn limit() -> Option<u64> {
     let machine = machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -83,7 +118,8 @@ pub fn limit() -> Option<u64> {
         .iter()
         .flat_map(|(root, file)| limit_files(&groups, Path::new(root), file))
         .filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok());
-    Some(limits.fold(machine, u64::min))
+    let left = addresses().map(|bytes| bytes.saturating_sub(ADDRESSES_APART));
+    Some(limits.chain(left).fold(machine, u64::min))
 }
 
 /// Bytes of replies that a server keeps for all its clients.
@@ -128,6 +164,17 @@ mod tests {
         let expected = expected.map(|file| Path::new("/root").join(file));
         assert_eq!(files, expected);
         assert!(limit_files("nonsense\n", Path::new("/"), "x").is_empty());
+    }
+
+    #[test]
+    fn few_addresses_are_refused_with_what_there_is() {
+        let said = enough(390 << 20).unwrap_err();
+        assert!(
+            said.contains("4096 MiB of address space are needed"),
+            "{said}"
+        );
+        assert!(said.contains("may have 390") && said.contains("LimitAS"));
+        assert!(enough(ADDRESSES_MIN).is_ok() && enough(ADDRESSES_MIN - 1).is_err());
     }
 
     #[test]

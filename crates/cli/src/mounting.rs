@@ -15,6 +15,7 @@ use fuse::kernel::{
 use fuse::translate::FileSystem;
 use fuse::translate::gate::Gate;
 use handover::Records;
+use rpc::Policy;
 
 use crate::control::ending::{Ending, FORCED};
 use crate::control::of_mount::ServedMount;
@@ -141,7 +142,7 @@ impl Mounting {
         // A process that takes over has calls waiting.
         if !takes_over {
             let mounted = mounted.lock().unwrap_or_else(|p| p.into_inner());
-            wait_for_root(&mounted, wish.timeout, began)?;
+            wait_for_root(&mounted, config.policy, wish.timeout, began)?;
         }
         let files = Arc::new(files);
         let options = wish.options(&fsname);
@@ -480,13 +481,14 @@ fn alone(wish: &MountWish, options: &MountOptions) -> Result<(Mount, Service), S
 /// nobody mounts in vain.
 fn wait_for_root(
     mounted: &Mounted,
+    policy: Policy,
     timeout: Option<Duration>,
     began: Instant,
 ) -> Result<(), String> {
     let patience = timeout.unwrap_or(ROOT_PATIENCE);
     // The time in which the management service answered counts.
     let left = timeout.map_or(patience, |timeout| timeout.saturating_sub(began.elapsed()));
-    if mounted.meet_root(left) {
+    if mounted.meet_root(left, policy) {
         return Ok(());
     }
     let away = format!("mdt0 has not answered for {} s", patience.as_secs());

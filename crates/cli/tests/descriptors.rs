@@ -1,4 +1,4 @@
-//! Few open files allowed: enough, or said at the start.
+//! Few open files, or little address space, allowed: enough, or said at the start.
 #![allow(clippy::unwrap_used, reason = "a failed step of a test says where")]
 
 #[allow(dead_code, reason = "each test uses a part of it")]
@@ -83,6 +83,37 @@ fn too_low_a_hard_limit_is_said_before_anything_is_served() {
     let mount = format!("mount {} mnt --key E/key", server.address());
     let ran = finish(limited("ulimit -n 60", &mount).current_dir(dir.path()));
     ran.failed_saying(&["to mount 4 targets", "may have 60"]);
+}
+
+/// Below, the allocator would end the process at its first large write.
+#[test]
+fn too_few_addresses_are_said_before_anything_is_served_and_enough_are_enough() {
+    if needs_root() {
+        return;
+    }
+    let dir = place(&["mnt"]);
+    glint(dir.path(), &["format", "E"]).worked();
+    let needed = [
+        "MiB of address space are needed",
+        "may have 390",
+        "ulimit -v",
+    ];
+    let serve = "serve E --listen 127.0.0.1:0";
+    for words in ["up --dir D --mount mnt", serve] {
+        let ran = finish(limited("ulimit -v 400000", words).current_dir(dir.path()));
+        ran.failed_saying(&needed);
+    }
+    let mut enough = limited("ulimit -v 4194304", serve);
+    let server = Staying::run(&mut enough, dir.path());
+    let mount = format!("mount {} mnt --key E/key", server.address());
+    let ran = finish(limited("ulimit -v 400000", &mount).current_dir(dir.path()));
+    ran.failed_saying(&needed);
+    let mut mount = Staying::run(&mut limited("ulimit -v 4194304", &mount), dir.path());
+    let bytes = vec![7; 200 << 20];
+    fs::write(dir.path().join("mnt/large"), &bytes).unwrap();
+    assert!(fs::read(dir.path().join("mnt/large")).unwrap() == bytes);
+    glint(dir.path(), &["umount", "mnt"]).worked();
+    assert_eq!(mount.ended(), Some(0), "{}", mount.said());
 }
 
 #[test]

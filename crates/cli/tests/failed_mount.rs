@@ -19,6 +19,36 @@ fn clients(at: &Path) -> String {
     lines.collect()
 }
 
+/// Its calls fail sooner than the mount does; that is no answer of the MDT.
+#[test]
+fn a_soft_mount_without_its_mdt_fails_as_a_hard_one_does() {
+    if needs_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    shell(at, "mkdir mnt").worked();
+    glint(at, &["format", "D"]).worked();
+    shell(at, "mv D/mdt0/db db && : > D/mdt0/db").worked();
+    let address = free_address();
+    let _server = Staying::start(at, &["serve", "D", "--listen", &address]);
+    for policy in ["hard", "soft,timeout=9", "soft,timeout=1"] {
+        let mount = [
+            "mount",
+            &address,
+            "mnt",
+            "--key",
+            "D/key",
+            "--daemon",
+            "--timeout",
+            "3",
+            "-o",
+            policy,
+        ];
+        glint(at, &mount).failed_saying(&["mdt0 has not answered for 3 s"]);
+    }
+}
+
 #[test]
 fn a_mount_that_fails_is_no_client() {
     if needs_root() {

@@ -53,6 +53,31 @@ fn wrong_usage_is_two() {
     );
 }
 
+/// In one line of its own words, also in a log file; and the program goes on.
+#[test]
+fn a_level_that_is_none_is_named() {
+    let dir = place();
+    let at = dir.path();
+    let plain = finish(
+        Command::new(program())
+            .arg("status")
+            .current_dir(at)
+            .env("GLINT_LOG", "bogus"),
+    );
+    plain.worked();
+    let said = "glint: GLINT_LOG is 'bogus', which says nothing of how much to log: use error, warn, info or debug\n";
+    assert_eq!(plain.err, said);
+    for level in ["debug", "warn,rpc=debug"] {
+        let ran = finish(
+            Command::new(program())
+                .arg("status")
+                .current_dir(at)
+                .env("GLINT_LOG", level),
+        );
+        assert!(!ran.err.contains("GLINT_LOG"), "{ran:?}");
+    }
+}
+
 #[test]
 fn every_verb_has_help() {
     let dir = place();
@@ -77,6 +102,9 @@ fn a_directory_with_other_files_is_left_alone() {
     glint(dir.path(), &UP).failed_saying(&said);
     glint(dir.path(), &["format", "D"]).failed_saying(&said);
     glint(dir.path(), &["serve", "D"]).failed_saying(&said);
+    let said =
+        ["D holds 412 files that are not Glint's, and no target; name the directory of a target"];
+    glint(dir.path(), &["fsck", "D"]).failed_saying(&said);
     assert_eq!(fs::read_dir(&other).unwrap().count(), 412);
 }
 

@@ -266,7 +266,12 @@ fn other_users_are_told_the_truth_of_a_mount_that_is_for_everybody() {
         &["fs", "prefetch", mnt],
         &["param", "set", "llite.*.statahead_max=0", "--mount", mnt],
     ] {
-        theirs(words).failed_saying(&["only root and uid 0 may ask that"]);
+        theirs(words).failed_saying(&["only root may ask that"]);
+    }
+    let all = theirs(&["param", "set", "llite.*.statahead_max=0"]);
+    all.failed_saying(&["belong to other users: only these and root may set their parameters"]);
+    for verb in ["umount", "down"] {
+        theirs(&[verb, mnt]).failed_saying(&["belongs to root: only root may unmount it"]);
     }
     let bare = theirs(&["status"]);
     assert!(bare.worked().contains(mnt), "{bare:?}");

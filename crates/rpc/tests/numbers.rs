@@ -1,4 +1,5 @@
-//! Frames that vanish, come twice, change places or come again later: each costs a connection, and nothing else.
+//! Frames that vanish, come twice, change places or come again later: each costs a connection, and nothing
+//! else.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should panic")]
 

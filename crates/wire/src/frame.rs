@@ -17,6 +17,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 pub use bulk::Bulk;
+use numbers::CRC_AT;
 pub use numbers::FrameNumbers;
 
 /// Bytes of the header.
@@ -437,9 +438,6 @@ impl RawHeader {
     }
 }
 
-/// Offset of the checksum that covers header and body.
-const CRC_AT: usize = 16;
-
 impl Frame {
     /// A frame of `kind` that carries nothing.
     pub fn bare(header: Header) -> Frame {
@@ -467,6 +465,15 @@ impl Frame {
     /// The inverse of [`Frame::encode`]: `head` is header and body, `bulk` what followed them.
     pub fn decode(head: &[u8], bulk: impl Into<Bulk>) -> Result<Frame, FrameError> {
         Frame::decode_as(head, bulk.into(), |plain| plain)
+    }
+
+    /// The same of a frame with a number: fails unless that is the next of `numbers`.
+    pub fn decode_next(
+        head: &[u8],
+        bulk: impl Into<Bulk>,
+        numbers: &mut FrameNumbers,
+    ) -> Result<Frame, FrameError> {
+        Frame::decode_as(head, bulk.into(), |plain| numbers.next(plain))
     }
 
     /// The same of a frame whose checksum is made by `numbered` from the one without a number.

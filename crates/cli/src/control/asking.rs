@@ -122,6 +122,11 @@ impl Endpoint {
         is_of_others(self.owner)
     }
 
+    /// The user whose process it is.
+    pub fn owner(&self) -> u32 {
+        self.owner.as_raw()
+    }
+
     /// Somebody listens there.
     pub fn is_there(&self) -> bool {
         listens(&self.socket)

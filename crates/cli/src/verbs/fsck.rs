@@ -16,7 +16,9 @@ use mds::records::State;
 use mds::store::Store;
 use oss::fsck::Whose;
 use storage::extents::{ExtentObjects, Options};
-use storage::{Disk, Kv, KvOptions, ObjectStore, StorageError, TableId, Target, TargetDir};
+use storage::{
+    Disk, Kv, KvOptions, ObjectStore, StorageError, TableId, Target, TargetDir, TargetError,
+};
 use wire::hash::NameHasher;
 
 use self::checked::Checked;
@@ -56,7 +58,7 @@ impl Fsck {
         refuse_twice(&self.dirs)?;
         let mut targets = Vec::new();
         for dir in &self.dirs {
-            let opened = TargetDir::open(dir).map_err(|error| error.to_string())?;
+            let opened = TargetDir::open(dir).map_err(unopened)?;
             targets.extend(opened.into_targets());
         }
         one_file_system(&targets)?;
@@ -91,6 +93,14 @@ impl Fsck {
             true => format!("{target}: {} mended, {} left", mended.len(), checked.left()),
             false => format!("{target}: {errors} errors, {warnings} warnings"),
         });
+    }
+}
+
+/// There is nothing to format where a target was looked for.
+fn unopened(error: TargetError) -> String {
+    match error {
+        TargetError::NotOurs { dir, files } => TargetError::OthersAlone { dir, files }.to_string(),
+        error => error.to_string(),
     }
 }
 

@@ -92,6 +92,7 @@ impl MountVerb {
         if self.daemon.start()? {
             return Ok(());
         }
+        memory::check_addresses()?;
         let descriptors = Descriptors::raise()?;
         let Some((takeover, held)) = self.supervision.part(&self.daemon)?.open()? else {
             return Ok(());

@@ -79,7 +79,15 @@ impl Param {
     fn all(&self) -> Result<Vec<Endpoint>, String> {
         let mut all = Endpoint::all()?;
         if matches!(self.what, What::Set { .. }) {
+            let are_any = !all.is_empty();
             all.retain(|endpoint| !endpoint.is_of_others());
+            if are_any && all.is_empty() {
+                return Err(
+                    "the Glint mounts and servers on this machine belong to other users: \
+                            only these and root may set their parameters"
+                        .to_owned(),
+                );
+            }
         }
         Ok(all)
     }

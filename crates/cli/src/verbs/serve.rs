@@ -68,6 +68,7 @@ impl Serve {
             return Ok(());
         }
         memory::prepare();
+        memory::check_addresses()?;
         let descriptors = Descriptors::raise()?;
         let stop = Stop::on_signals()?;
         if self.with_parent {

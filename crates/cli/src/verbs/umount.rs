@@ -50,6 +50,7 @@ impl Umount {
             let point = point.display();
             format!("nothing of Glint is mounted on {point}")
         })?;
+        self.refuse_others(endpoint.as_ref())?;
         let using = self.users_in_the_way(&point)?;
         // Asked before: its process may end as soon as it is unmounted.
         let ending = endpoint.as_ref().map(|at| at.begin(&Question::Ending));
@@ -89,6 +90,20 @@ impl Umount {
         }
         let ending = ending.map(|asked| asked.map(|asked| asked.within(left())));
         self.report(process.ending(ending), is_abandoned)
+    }
+
+    /// The kernel, too, lets only root and the mount's user take it off; fusermount3 says less of why.
+    fn refuse_others(&self, endpoint: Option<&Endpoint>) -> Result<(), String> {
+        let of_others = endpoint.filter(|endpoint| endpoint.is_of_others());
+        of_others.map_or(Ok(()), |endpoint| {
+            let (point, owner) = (self.point.display(), endpoint.owner());
+            Err(match owner {
+                0 => format!("{point} belongs to root: only root may unmount it"),
+                owner => format!(
+                    "{point} belongs to uid {owner}: only that user and root may unmount it"
+                ),
+            })
+        })
     }
 
     /// The users of the mount on `point`. Processes that wait for this one are left out. `Err`: there are

@@ -61,6 +61,7 @@ impl Up {
         if self.daemon.start()? {
             return Ok(());
         }
+        memory::check_addresses()?;
         let descriptors = Descriptors::raise()?;
         let Some((takeover, held)) = self.supervision.part(&self.daemon)?.open()? else {
             return Ok(());

@@ -240,7 +240,7 @@ impl Peer {
         let mut bulk = vec![0; lengths.bulk];
         self.stream.read_exact(&mut bulk)?;
         match &mut self.numbers {
-            Some([_, theirs]) => theirs.decode(&head, bulk).map_err(bad),
+            Some([_, theirs]) => Frame::decode_next(&head, bulk, theirs).map_err(bad),
             None => Frame::decode(&head, bulk).map_err(bad),
         }
     }

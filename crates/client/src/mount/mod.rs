@@ -11,8 +11,8 @@ use std::time::Duration;
 use threads::JoinHandle;
 use threads::{Condvar, Mutex};
 
-use base::{Clock, Fid, TargetIndex};
-use rpc::Peer;
+use base::{Clock, Fid, FsError, TargetIndex};
+use rpc::{Peer, Policy};
 use wire::mgs;
 
 use crate::cache::holder::Holder;
@@ -37,6 +37,8 @@ use targets::{Acquaintance, Slot, wanted};
 
 /// How often ages are looked at.
 const TICK: Duration = Duration::from_millis(100);
+/// How soon a soft mount asks again for the root of a file system whose MDT is away.
+const ASKED_AGAIN: Duration = Duration::from_millis(50);
 
 /// A joined file system and the thread that ages its caches.
 pub struct Mounted {
@@ -127,19 +129,40 @@ impl Mounted {
     /// Fetches the root's attributes, for which the first caller will ask: so the time until a server far
     /// away is reached belongs to mounting. One that is away is waited for no longer than that. False: it has
     /// not answered yet.
-    pub fn meet_root(&self, patience: Duration) -> bool {
-        let met = Arc::new((Mutex::new(false), Condvar::new()));
+    pub fn meet_root(&self, patience: Duration, policy: Policy) -> bool {
+        let until = threads::now() + patience;
+        loop {
+            let left = until.saturating_duration_since(threads::now());
+            match (self.ask_for_root(left), policy) {
+                (None, _) => return false,
+                // Its calls fail while the server is away: that is no answer.
+                (Some(Err(_)), Policy::Soft { .. }) => {}
+                // A later call reports an error.
+                (Some(_), _) => return true,
+            }
+            let left = until.saturating_duration_since(threads::now());
+            if left.is_zero() {
+                return false;
+            }
+            threads::sleep(ASKED_AGAIN.min(left));
+        }
+    }
+
+    /// How the root's attributes came. None: they have not within this time.
+    fn ask_for_root(&self, patience: Duration) -> Option<Result<(), FsError>> {
+        let met = Arc::new((Mutex::new(None), Condvar::new()));
         let (client, signal) = (self.client.clone(), met.clone());
         spawn(async move {
-            // A later call reports the error.
-            let _ = client.getattr(Fid::ROOT).await;
-            *signal.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            let answer = client.getattr(Fid::ROOT).await.map(drop);
+            *signal.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
             signal.1.notify_all();
         });
         let is_met = met.0.lock().unwrap_or_else(PoisonError::into_inner);
         // One that is away is met later.
-        let waited = met.1.wait_timeout_while(is_met, patience, |met| !*met);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        let waited = met
+            .1
+            .wait_timeout_while(is_met, patience, |met| met.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.take()
     }
 
     /// Sends everything unsent, closes, and leaves. Nothing is lost but what the error tells.

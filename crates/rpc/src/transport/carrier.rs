@@ -118,7 +118,7 @@ impl Incoming {
 
     /// The frame, if it is the next one of its way over the connection.
     pub(crate) fn decode_next(self, numbers: &mut FrameNumbers) -> Result<Frame, FrameError> {
-        numbers.decode(&self.head, self.bulk)
+        Frame::decode_next(&self.head, self.bulk, numbers)
     }
 }
 

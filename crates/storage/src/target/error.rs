@@ -33,6 +33,13 @@ pub enum TargetError {
         /// How many files and directories; at most `FOREIGN_MAX` are counted.
         files: u64,
     },
+    /// It holds what is not ours, and a target was looked for.
+    OthersAlone {
+        /// The directory.
+        dir: PathBuf,
+        /// As in [`TargetError::NotOurs`].
+        files: u64,
+    },
     /// It is not there.
     NoDirectory {
         /// The directory.
@@ -181,6 +188,7 @@ impl TargetError {
             TargetError::Io { path, .. }
             | TargetError::NotADirectory { path }
             | TargetError::NotOurs { dir: path, .. }
+            | TargetError::OthersAlone { dir: path, .. }
             | TargetError::NoDirectory { dir: path }
             | TargetError::IsTarget { dir: path, .. }
             | TargetError::NoTarget { dir: path }
@@ -212,6 +220,13 @@ impl TargetError {
             }
             TargetError::NotOurs { files, .. } => {
                 format!(" holds {files} files that are not Glint's; choose an empty directory")
+            }
+            TargetError::OthersAlone { files, .. } => {
+                let files = match files {
+                    1 => "1 file that is".to_owned(),
+                    files => format!("{files} files that are"),
+                };
+                format!(" holds {files} not Glint's, and no target; name the directory of a target")
             }
             TargetError::NoDirectory { .. } => {
                 " is not there; look at the path, or make a target with glint format".into()

@@ -362,6 +362,56 @@ fn too_much_is_refused_by_the_sender() {
     ));
 }
 
+const HELLO: &[u8] = b"hello";
+
+fn numbered(numbers: &mut FrameNumbers) -> Vec<u8> {
+    let mut head = Frame::bare(Header::new(FrameKind::Ping))
+        .encode(false)
+        .unwrap();
+    numbers.number(&mut head);
+    head
+}
+
+#[test]
+fn golden_checksums_of_numbered_frames() {
+    let mut numbers = FrameNumbers::to_server(HELLO);
+    let [first, second] = [(); 2].map(|()| numbered(&mut numbers));
+    let twelve = |number: u8| {
+        let way = crc32c::crc32c(b"glint frames to the server\0hello").to_le_bytes();
+        [&way[..], &[number, 0, 0, 0, 0, 0, 0, 0]].concat()
+    };
+    for (number, head) in [(0, &first), (1, &second)] {
+        let mut covered = head.clone();
+        covered[CRC_AT..CRC_AT + 4].fill(0);
+        covered.extend(twelve(number));
+        assert_eq!(
+            head[CRC_AT..CRC_AT + 4],
+            crc32c::crc32c(&covered).to_le_bytes()
+        );
+    }
+}
+
+#[test]
+fn only_the_next_frame_of_its_way_is_taken() {
+    let mut numbers = FrameNumbers::to_server(HELLO);
+    let frames: Vec<_> = (0..3).map(|_| numbered(&mut numbers)).collect();
+    let taken = |start: FrameNumbers, order: &[usize]| {
+        let mut numbers = start;
+        let taken = order
+            .iter()
+            .take_while(|at| Frame::decode_next(&frames[**at], Vec::new(), &mut numbers).is_ok());
+        taken.count()
+    };
+    let theirs = || FrameNumbers::to_server(HELLO);
+    assert_eq!(taken(theirs(), &[0, 1, 2]), 3);
+    for (order, expected) in [([1, 2, 0], 0), ([0, 0, 1], 1), ([0, 2, 1], 1)] {
+        assert_eq!(taken(theirs(), &order), expected, "{order:?}");
+    }
+    assert_eq!(taken(FrameNumbers::to_client(HELLO), &[0]), 0);
+    assert_eq!(taken(FrameNumbers::to_server(b"another"), &[0]), 0);
+    assert!(Frame::decode(&frames[0], Vec::new()).is_err());
+}
+
 prop_compose! {
     fn any_sub()(
         opcode in 0u16..4,
