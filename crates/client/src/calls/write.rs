@@ -247,7 +247,7 @@ impl Client {
         };
         // Stored under locks of the process before, which stay until this is written, too.
         let is_inherited = write_back && !state.locks.is_settled();
-        // The lock stays in use since the append began, whoever wants it.
+        // From the first piece of an append to the last the lock is in use, and others wait for it.
         let goes_on = given.is_append && state.long_appends.is_under_way(fid);
         if !is_inherited {
             match covering(

@@ -215,19 +215,13 @@ impl TargetError {
         match self {
             TargetError::Io { action, reason, .. } => format!(": cannot {action}: {reason}"),
             TargetError::NotADirectory { .. } => " is not a directory; name one".into(),
-            TargetError::NotOurs { files: 1, .. } => {
-                " holds 1 file that is not Glint's; choose an empty directory".into()
-            }
             TargetError::NotOurs { files, .. } => {
-                format!(" holds {files} files that are not Glint's; choose an empty directory")
+                format!(" holds {}; choose an empty directory", foreign(*files))
             }
-            TargetError::OthersAlone { files, .. } => {
-                let files = match files {
-                    1 => "1 file that is".to_owned(),
-                    files => format!("{files} files that are"),
-                };
-                format!(" holds {files} not Glint's, and no target; name the directory of a target")
-            }
+            TargetError::OthersAlone { files, .. } => format!(
+                " holds {}, and no target; name the directory of a target",
+                foreign(*files)
+            ),
             TargetError::NoDirectory { .. } => {
                 " is not there; look at the path, or make a target with glint format".into()
             }
@@ -282,6 +276,13 @@ impl TargetError {
             }
             TargetError::Storage(error) => error.to_string(),
         }
+    }
+}
+
+fn foreign(files: u64) -> String {
+    match files {
+        1 => "1 file that is not Glint's".to_owned(),
+        files => format!("{files} files that are not Glint's"),
     }
 }
 
