@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use awake::Wakefulness;
@@ -16,7 +16,7 @@ use wire::frame::{Frame, FrameNumbers};
 
 use crate::attendance::{Attendance, Attended};
 use crate::counters::Counters;
-use crate::keepalive::{Health, Keepalive};
+use crate::keepalive::{Health, Keepalive, Progress};
 use crate::pool::{Member, Pool, Share};
 use crate::replier::Violation;
 use crate::threads::{self, lock, wait};
@@ -48,6 +48,8 @@ pub(crate) struct Connection {
     outbox: Mutex<Outbox>,
     changed: Condvar,
     keepalive: Mutex<Keepalive>,
+    /// That have come whole.
+    frames_received: AtomicU64,
     /// The reader waits for the peer to take what is queued for it.
     held_back: AtomicBool,
     counters: Arc<Counters>,
@@ -120,6 +122,7 @@ impl Connection {
             }),
             changed: Condvar::new(),
             keepalive: Mutex::new(Keepalive::new(now)),
+            frames_received: AtomicU64::new(0),
             held_back: AtomicBool::new(false),
             counters,
         })
@@ -190,17 +193,23 @@ impl Connection {
         if self.is_closed() {
             return false;
         }
-        let mut progress = self.transport.bytes_received();
+        let mut progress = Progress {
+            frames: self.frames_received.load(Ordering::Relaxed),
+            bytes: self.transport.bytes_received(),
+        };
         if self.held_back.load(Ordering::Relaxed) {
             // We are not listening; that the peer takes what we send is its sign of life.
-            progress += self.transport.bytes_sent();
+            progress.frames += self.transport.bytes_sent();
         }
         let health = lock(&self.keepalive).poll(now, progress);
         match health {
             Health::Fine => {}
             Health::Ping => self.send(&ping()),
             Health::Dead => {
-                tracing::warn!(peer = self.peer(), "disconnected: silent for too long");
+                tracing::warn!(
+                    peer = self.peer(),
+                    "disconnected: no frame came for too long"
+                );
                 self.close();
             }
         }
@@ -323,6 +332,7 @@ impl Connection {
                 return ControlFlow::Break(());
             }
         };
+        self.frames_received.fetch_add(1, Ordering::Relaxed);
         self.counters.count_received(&frame);
         // A panic there is a defect; here it ends this connection and no more.
         match panic::catch_unwind(AssertUnwindSafe(|| on_frame(frame))) {
