@@ -85,8 +85,8 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 /// How long a connection may be silent at all. Beyond: closed.
 pub const KEEPALIVE_DEAD: Duration = Duration::from_secs(40);
-/// Bytes of a frame that are a sign of life before the frame is there. Fewer within [`KEEPALIVE_DEAD`] are not:
-/// pings would fill up what is missing of a frame of which a part has vanished.
+/// Bytes of a frame that are a sign of life before the frame is there. Fewer within [`KEEPALIVE_DEAD`] are
+/// not: pings would fill up what is missing of a frame of which a part has vanished.
 pub const KEEPALIVE_BYTES: u64 = 64 << 10;
 /// Clients of one target with a session. Beyond: refused.
 pub const CLIENTS_MAX: usize = 1 << 17;

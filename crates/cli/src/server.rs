@@ -355,9 +355,11 @@ impl Opening {
                 server: server_key.clone(),
             };
             for target in found.into_targets() {
-                let act = config.when_fenced.clone();
-                target.fence().on_loss(move |cause| act(cause));
-                self.fences.push(target.fence().clone());
+                if let Some(fence) = target.fence() {
+                    let act = config.when_fenced.clone();
+                    fence.on_loss(move |cause| act(cause));
+                    self.fences.push(fence.clone());
+                }
                 self.open_or_hold(dir, target, &keys, clock)?;
             }
         }
@@ -651,7 +653,11 @@ impl Service for Held {
         batch: rpc::Batch,
         responder: rpc::Responder,
     ) {
-        if self.target.fence().check().is_err() {
+        if self
+            .target
+            .fence()
+            .is_some_and(|fence| fence.check().is_err())
+        {
             // Another process serves the target now.
             return responder.leave();
         }

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use base::{Fid, TargetKind};
@@ -20,7 +21,7 @@ use nix::sys::signal::Signal;
 use oss::records::{EXTENTS, TABLES};
 use storage::extents::{ExtentObjects, Options};
 use storage::{Batch, KeyRange, KvOptions, ObjectId, ObjectStore, Target, TargetDir};
-use support::{Staying, glint, needs_root, shell};
+use support::{Staying, finish, glint, needs_root, program, shell};
 
 /// Of a client that is gone.
 const BURNT: u64 = Fid::SEQUENCE_FIRST;
@@ -413,6 +414,44 @@ fn directories_of_different_file_systems_are_not_mixed() {
     glint(dir.path(), &["format", "D"]).worked();
     glint(dir.path(), &["format", "E"]).worked();
     glint(dir.path(), &["fsck", "D", "E"]).failed_saying(&["different file systems"]);
+}
+
+#[test]
+fn what_cannot_be_written_is_looked_at() {
+    if needs_root() {
+        return;
+    }
+    for store in ["extents", "files"] {
+        let dir = place();
+        let formatted = ["format", "D", "--store", store];
+        glint(dir.path(), &formatted).worked();
+        let mut up = Staying::start(dir.path(), &["up", "--dir", "D", "--mount", "mnt"]);
+        fs::write(dir.path().join("mnt/file"), vec![7; 100_000]).unwrap();
+        glint(dir.path(), &["down", "mnt"]).worked();
+        assert_eq!(up.ended(), Some(0), "{}", up.said());
+        let starts = || {
+            target(dir.path(), TargetKind::Mdt)
+                .superblock()
+                .boot_epoch
+                .0
+        };
+        let before = starts();
+        let read_only = |words: &str| {
+            let line = format!(
+                "mount --bind D D && mount -o remount,bind,ro D && {} fsck D {words}",
+                program()
+            );
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "sh", "-c", &line]);
+            finish(command.current_dir(dir.path()))
+        };
+        let said = read_only("");
+        assert!(said.worked().contains("OST0: 0 errors"), "{said:?}");
+        read_only("--repair").failed_saying(&["Read-only file system"]);
+        assert_eq!(starts(), before + 1, "that of this look");
+        remove_name(dir.path(), "file");
+        read_only("").failed_saying(&["2 errors in D"]);
+    }
 }
 
 /// The name of a directory below the root goes, and nothing else.

@@ -82,7 +82,7 @@ fn without_a_descriptor_fences_are_kept_and_objects_made_written_and_synced() {
             seen.push(beat());
         }
     }
-    assert!(target.fence().is_held());
+    assert!(target.fence().unwrap().is_held());
     drop(taken);
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
     let mut found = [0; 9];

@@ -32,7 +32,8 @@ const RESTORE: &str = "nothing else was changed in this target; restore it from 
 
 /// Check the targets of directories that are not being served, and mend them with --repair.
 ///
-/// Without --repair nothing is changed but the count of their starts. With it, counts and places are made
+/// Without --repair nothing is changed but the count of their starts, and nothing at all on a read-only file
+/// system. With it, counts and places are made
 /// anew, names without a file go, and files without a name are put into /lost+found. Bytes are removed only
 /// where no file has them and the client that could have made one is gone for good; that needs the MDT and
 /// the OSTs in one call.
@@ -58,8 +59,11 @@ impl Fsck {
         refuse_twice(&self.dirs)?;
         let mut targets = Vec::new();
         for dir in &self.dirs {
-            let opened = TargetDir::open(dir).map_err(unopened)?;
-            targets.extend(opened.into_targets());
+            let opened = match self.repair {
+                true => TargetDir::open(dir),
+                false => TargetDir::open_to_look_at(dir),
+            };
+            targets.extend(opened.map_err(unopened)?.into_targets());
         }
         one_file_system(&targets)?;
         let checked = Checker::new(self.repair).check_all(&targets);

@@ -130,9 +130,17 @@ impl ObjectFiles {
     }
 
     fn open_file(&self, id: ObjectId, flags: OFlag) -> io::Result<File> {
-        let flags = flags | OFlag::O_RDWR | OFlag::O_CLOEXEC;
         let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-        Ok(openat(self.dir.dir(), name_of(id).as_str(), flags, mode)?.into())
+        let open = |access| {
+            let flags = flags | access | OFlag::O_CLOEXEC;
+            openat(self.dir.dir(), name_of(id).as_str(), flags, mode)
+        };
+        let opened = match open(OFlag::O_RDWR) {
+            // To look at it.
+            Err(Errno::EROFS) => open(OFlag::O_RDONLY),
+            opened => opened,
+        };
+        Ok(opened?.into())
     }
 
     /// For reads and writes past the page cache, which are large: not kept.

@@ -2,7 +2,7 @@
 //! trying, once for each opened directory of objects, with a file that has no name and no bytes.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use base::limits::FILE_BYTES_MAX;
@@ -26,7 +26,11 @@ pub fn file_bytes_max(dir: &File, path: &Path) -> u64 {
 }
 
 fn trial(dir: &File) -> io::Result<u64> {
-    let file = nameless(dir)?;
+    let file = match nameless(dir) {
+        // There is no file that could be too long.
+        Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem => return Ok(FILE_BYTES_MAX),
+        made => made?,
+    };
     // Who goes beyond this one is sent a signal.
     let (allowed, _) = getrlimit(Resource::RLIMIT_FSIZE)?;
     let fits = |size| match file.set_len(size) {

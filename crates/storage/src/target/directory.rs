@@ -6,6 +6,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nix::sys::statvfs::{FsFlags, statvfs};
+
 use base::{BootEpoch, Rng, TargetIndex, TargetKind, TargetName, Timestamp};
 
 use super::error::TargetError;
@@ -130,7 +132,8 @@ pub struct TargetDir {
 pub struct Target {
     pub(super) path: PathBuf,
     pub(super) superblock: Superblock,
-    fence: Arc<Fence>,
+    /// None where its file system is read-only, and it is only looked at: nobody here can serve it.
+    fence: Option<Arc<Fence>>,
     /// None where machines do not see each other's: the fence is all there is.
     lock: Option<ExclusiveLock>,
 }
@@ -444,23 +447,27 @@ impl TargetDir {
 
     /// The same for `process`. It waits for some seconds where another machine served a target last.
     pub fn open_as(dir: &Path, process: &Process) -> Result<TargetDir> {
-        TargetDir::open_checked(dir, process, |superblock| match superblock.is_upgrading {
-            false => Ok(()),
-            true => Err(TargetError::Upgrading {
-                dir: dir.to_owned(),
-                target: superblock.target,
-            }),
-        })
+        TargetDir::open_checked(dir, process, Access::Change, is_whole(dir))
+    }
+
+    /// The same for this process, to look at the targets: also where their file system is read-only, on
+    /// which no start is counted.
+    pub fn open_to_look_at(dir: &Path) -> Result<TargetDir> {
+        match is_read_only(dir) {
+            false => TargetDir::open(dir),
+            true => TargetDir::open_checked(dir, &this_process(dir)?, Access::Look, is_whole(dir)),
+        }
     }
 
     /// The same for this process, to upgrade the targets: also those of which an upgrade was interrupted.
     pub fn open_to_upgrade(dir: &Path) -> Result<TargetDir> {
-        TargetDir::open_checked(dir, &this_process(dir)?, |_| Ok(()))
+        TargetDir::open_checked(dir, &this_process(dir)?, Access::Change, |_| Ok(()))
     }
 
     fn open_checked(
         dir: &Path,
         process: &Process,
+        access: Access,
         check: impl Fn(&Superblock) -> Result<()>,
     ) -> Result<TargetDir> {
         fs::metadata(dir).map_err(|error| match error.kind() {
@@ -490,7 +497,13 @@ impl TargetDir {
         // All of them before the first is touched.
         let locked: Vec<_> = locked.collect::<Result<_>>()?;
         let paths: Vec<&Path> = locked.iter().map(|(path, _)| path.as_path()).collect();
-        let fences = fence::take_all(&paths, process)?;
+        let fences: Vec<Option<Arc<Fence>>> = match access {
+            Access::Change => {
+                let fences = fence::take_all(&paths, process)?;
+                fences.into_iter().map(Some).collect()
+            }
+            Access::Look => paths.iter().map(|_| None).collect(),
+        };
         let targets = locked.into_iter().zip(fences);
         let targets = targets.map(|((path, lock), fence)| start(path, fence, lock));
         Ok(TargetDir {
@@ -626,14 +639,42 @@ fn this_process(dir: &Path) -> Result<Process> {
         .map_err(|error| TargetError::io(dir, "identify the process that serves", &error))
 }
 
-fn start(path: PathBuf, fence: Arc<Fence>, lock: Option<ExclusiveLock>) -> Result<Target> {
+/// What a process does with the targets that it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Change,
+    /// Nothing is written.
+    Look,
+}
+
+/// Refuses a target in `dir` whose upgrade was interrupted.
+fn is_whole(dir: &Path) -> impl Fn(&Superblock) -> Result<()> {
+    move |superblock| match superblock.is_upgrading {
+        false => Ok(()),
+        true => Err(TargetError::Upgrading {
+            dir: dir.to_owned(),
+            target: superblock.target,
+        }),
+    }
+}
+
+/// Nothing can be written to the file system of `dir`.
+fn is_read_only(dir: &Path) -> bool {
+    let found = statvfs(dir);
+    found.is_ok_and(|found| found.flags().contains(FsFlags::ST_RDONLY))
+}
+
+/// With a fence it counts as a start.
+fn start(path: PathBuf, fence: Option<Arc<Fence>>, lock: Option<ExclusiveLock>) -> Result<Target> {
     // Read under the fence: who held it before may have counted its start since.
     let mut superblock = read_superblock(&path).map_err(|_| TargetError::Damaged {
         path: path.join(SUPERBLOCK),
         why: "it changed while it was being opened".to_owned(),
     })?;
-    superblock.boot_epoch.0 += 1;
-    rewrite_superblock(&path, &superblock)?;
+    if fence.is_some() {
+        superblock.boot_epoch.0 += 1;
+        rewrite_superblock(&path, &superblock)?;
+    }
     Ok(Target {
         path,
         superblock,
@@ -643,7 +684,7 @@ fn start(path: PathBuf, fence: Arc<Fence>, lock: Option<ExclusiveLock>) -> Resul
 }
 
 impl Target {
-    /// What it is, this start counted.
+    /// What it is, this start counted if it was not opened to look at.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
@@ -653,9 +694,9 @@ impl Target {
         &self.path
     }
 
-    /// What keeps other processes from it, on other machines too.
-    pub fn fence(&self) -> &Arc<Fence> {
-        &self.fence
+    /// What keeps other processes from it, on other machines too. None: it is only looked at.
+    pub fn fence(&self) -> Option<&Arc<Fence>> {
+        self.fence.as_ref()
     }
 
     /// The store of its records, which falls back on the space set aside for them.
@@ -689,8 +730,17 @@ impl Target {
     }
 
     fn disk(&self) -> std::result::Result<FileDisk, StorageError> {
-        let database = self.path.join(DATABASE);
-        FileDisk::open_fenced(database, self.fence.clone(), self.lock.is_some()).map_err(or_missing)
+        self.part(DATABASE)
+    }
+
+    /// The disk of a part of it, which can be written if the target can.
+    fn part(&self, name: &str) -> std::result::Result<FileDisk, StorageError> {
+        let (path, locked) = (self.path.join(name), self.lock.is_some());
+        let opened = match &self.fence {
+            Some(fence) => FileDisk::open_fenced(path, fence.clone(), locked),
+            None => FileDisk::open_to_look_at(path),
+        };
+        opened.map_err(or_missing)
     }
 
     /// The bytes of its objects are on extents, not in files.
@@ -701,9 +751,7 @@ impl Target {
 
     /// The disk of these extents.
     pub fn extents(&self) -> std::result::Result<FileDisk, StorageError> {
-        let file = self.path.join(EXTENTS);
-        let (fence, locked) = (self.fence.clone(), self.lock.is_some());
-        let disk = FileDisk::open_fenced(file, fence, locked).map_err(or_missing)?;
+        let disk = self.part(EXTENTS)?;
         check_extents(&disk, &self.superblock)?;
         Ok(disk)
     }
@@ -721,7 +769,7 @@ impl Target {
     /// The same with about `files` of them kept open.
     pub fn objects_keeping(&self, files: usize) -> std::result::Result<ObjectFiles, StorageError> {
         let dir = self.path.join(OBJECTS);
-        let opened = ObjectFiles::open_fenced(dir, Some(self.fence.clone()), files);
+        let opened = ObjectFiles::open_fenced(dir, self.fence.clone(), files);
         opened.map_err(|error| self.or_neither(or_missing(error)))
     }
 
