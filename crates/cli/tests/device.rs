@@ -7,10 +7,10 @@ mod support;
 
 use std::path::Path;
 
-use nix::sys::signal::Signal;
 use support::loops::Loop;
 use support::ports::free_address;
-use support::{Staying, glint, needs_root, shell};
+use support::served::Mounted;
+use support::{glint, needs_root, shell};
 
 #[test]
 fn a_target_on_a_block_device_is_served_and_checked_and_a_device_with_something_is_refused() {
@@ -48,10 +48,7 @@ fn a_target_on_a_block_device_is_served_and_checked_and_a_device_with_something_
         "{again:?}"
     );
 
-    let address = free_address();
-    let serve = || Staying::start(at, &["serve", "D", "--listen", &address]);
-    let mut server = serve();
-    let mount = Staying::start(at, &["mount", &address, "mnt", "--key", "D/key"]);
+    let mut mounted = Mounted::start(at);
     shell(
         at,
         "head -c 20000000 /dev/urandom > mnt/large && seq 100000 > mnt/seq && sync mnt/*",
@@ -60,14 +57,9 @@ fn a_target_on_a_block_device_is_served_and_checked_and_a_device_with_something_
     let free = shell(at, "stat -fc %b mnt");
     let bytes = free.worked().trim().parse::<u64>().unwrap() * 4096;
     assert!((130 << 20..150 << 20).contains(&bytes), "{bytes}");
-    server.signal(Signal::SIGKILL);
-    server.ended();
-    server = serve();
+    mounted.restart_killed();
     shell(at, "seq 100000 | cmp - mnt/seq").worked();
-    glint(at, &["umount", "mnt"]).worked();
-    drop(mount);
-    server.signal(Signal::SIGTERM);
-    server.ended();
+    mounted.end();
     let said = glint(at, &["fsck", "D"]);
     assert!(
         said.worked().contains("OST0: 0 errors, 0 warnings"),

@@ -6,8 +6,8 @@
 mod support;
 
 use nix::sys::signal::Signal;
-use support::ports::free_address;
-use support::{Staying, eventually, glint, needs_root, shell};
+use support::served::Mounted;
+use support::{eventually, glint, needs_root, shell};
 
 #[test]
 fn a_file_system_on_extents_outlives_killed_servers_and_gives_space_back() {
@@ -21,51 +21,34 @@ fn a_file_system_on_extents_outlives_killed_servers_and_gives_space_back() {
     shell(at, "head -c 20000000 /dev/urandom > tree/large").worked();
     glint(at, &["format", "D", "--store", "extents:128M"]).worked();
     assert!(!at.join("D/ost0/objects").exists());
-    let address = free_address();
-    let serve = || Staying::start(at, &["serve", "D", "--listen", &address]);
-    let mut server = serve();
-    let mount = Staying::start(at, &["mount", &address, "mnt", "--key", "D/key"]);
+    let mut mounted = Mounted::start(at);
     let free = || {
         let said = shell(at, "stat -fc %a mnt");
         said.worked().trim().parse::<u64>().unwrap()
     };
     let free_before = free();
     shell(at, "cp -r tree mnt/one && sync mnt/one/large mnt/one/7").worked();
-    server.signal(Signal::SIGKILL);
-    server.ended();
-    server = serve();
+    mounted.restart_killed();
     // Those that nobody synced, too: the mount has them, and sends them again.
     shell(at, "diff -r tree mnt/one && cp -r mnt/one mnt/two").worked();
     shell(at, "truncate -s 5000 mnt/two/large && rm -r mnt/one").worked();
     eventually("the space of what was removed is free", || {
         free() + 2500 > free_before
     });
-    glint(at, &["umount", "mnt"]).worked();
-    drop(mount);
-    server.signal(Signal::SIGKILL);
-    server.ended();
+    mounted.end_with(Signal::SIGKILL);
     let said = glint(at, &["fsck", "D"]);
     assert!(
         said.worked().contains("OST0: 0 errors, 0 warnings"),
         "{}",
         said.worked()
     );
-    server = serve();
-    let mount = Staying::start(at, &["mount", &address, "mnt", "--key", "D/key"]);
+    let mounted = Mounted::start(at);
     shell(
         at,
         "cmp -n 5000 tree/large mnt/two/large && diff -r tree/7 mnt/two/7",
     )
     .worked();
-    drop((mount, server));
-}
-
-/// A mount of `dir/D` on `dir/mnt`, and its server.
-fn mounted(at: &std::path::Path) -> (Staying, Staying) {
-    let address = free_address();
-    let server = Staying::start(at, &["serve", "D", "--listen", &address]);
-    let mount = Staying::start(at, &["mount", &address, "mnt", "--key", "D/key"]);
-    (mount, server)
+    drop(mounted);
 }
 
 #[test]
@@ -77,7 +60,7 @@ fn filefrag_says_where_a_file_lies() {
     let at = dir.path();
     shell(at, "mkdir mnt").worked();
     glint(at, &["format", "D", "--store", "extents:256M"]).worked();
-    let both = mounted(at);
+    let mounted = Mounted::start(at);
     shell(
         at,
         "head -c 9000000 /dev/urandom > mnt/whole && : > mnt/empty",
@@ -132,7 +115,7 @@ fn filefrag_says_where_a_file_lies() {
         said.code != Some(0) && said.err.contains("only files have bytes"),
         "{said:?}"
     );
-    drop(both);
+    drop(mounted);
 }
 
 #[test]
@@ -144,14 +127,14 @@ fn filefrag_over_files_says_who_knows() {
     let at = dir.path();
     shell(at, "mkdir mnt").worked();
     glint(at, &["format", "D", "--store", "files"]).worked();
-    let both = mounted(at);
+    let mounted = Mounted::start(at);
     shell(at, "echo text > mnt/file").worked();
     let said = glint(at, &["fs", "filefrag", "mnt/file"]);
     assert!(
         said.code != Some(0) && said.err.contains("as files"),
         "{said:?}"
     );
-    drop(both);
+    drop(mounted);
 }
 
 #[test]
@@ -219,17 +202,14 @@ fn a_picture_shows_what_is_in_use_of_a_served_target_and_of_another() {
     let picture = || glint(at, &["target", "picture", "D"]);
     let empty = picture().worked().to_owned();
     assert_eq!(cells(&empty), (1, 0), "{empty}");
-    let (mount, mut server) = mounted(at);
+    let mounted = Mounted::start(at);
     shell(at, "head -c 100M /dev/zero > mnt/file && sync mnt/file").worked();
     let served = picture().worked().to_owned();
     assert!(
         cells(&served).1 > 0 && served.contains("OST0: groups 0 to"),
         "{served}"
     );
-    glint(at, &["umount", "mnt"]).worked();
-    drop(mount);
-    server.signal(Signal::SIGTERM);
-    server.ended();
+    mounted.end();
     let files = "sha256sum D/ost0/superblock D/ost0/db; stat -c %Y D/ost0/extents";
     let before = shell(at, files).worked().to_owned();
     assert_eq!(cells(picture().worked()), cells(&served));

@@ -6,8 +6,8 @@ mod support;
 
 use std::path::Path;
 
-use support::ports::free_address;
-use support::{Staying, glint, needs_root, shell};
+use support::served::Place;
+use support::{glint, needs_root, shell};
 
 /// What the servers say of their clients.
 fn clients(at: &Path) -> String {
@@ -30,22 +30,11 @@ fn a_soft_mount_without_its_mdt_fails_as_a_hard_one_does() {
     shell(at, "mkdir mnt").worked();
     glint(at, &["format", "D"]).worked();
     shell(at, "mv D/mdt0/db db && : > D/mdt0/db").worked();
-    let address = free_address();
-    let _server = Staying::start(at, &["serve", "D", "--listen", &address]);
+    let place = Place::new(at);
+    let _server = place.serve();
     for policy in ["hard", "soft,timeout=9", "soft,timeout=1"] {
-        let mount = [
-            "mount",
-            &address,
-            "mnt",
-            "--key",
-            "D/key",
-            "--daemon",
-            "--timeout",
-            "3",
-            "-o",
-            policy,
-        ];
-        glint(at, &mount).failed_saying(&["mdt0 has not answered for 3 s"]);
+        let mount = place.mount_daemon(&["--timeout", "3", "-o", policy]);
+        mount.failed_saying(&["mdt0 has not answered for 3 s"]);
     }
 }
 
@@ -58,13 +47,12 @@ fn a_mount_that_fails_is_no_client() {
     let at = dir.path();
     shell(at, "mkdir mnt").worked();
     glint(at, &["format", "D"]).worked();
-    let address = free_address();
-    let server = Staying::start(at, &["serve", "D", "--listen", &address]);
-    let mount = ["mount", &address, "mnt", "--key", "D/key", "--daemon"];
-    glint(at, &mount).worked();
+    let place = Place::new(at);
+    let server = place.serve();
+    place.mount_daemon(&[]).worked();
     let before = clients(at);
     assert!(before.contains("clients"), "{before}");
-    let again = glint(at, &mount);
+    let again = place.mount_daemon(&[]);
     assert!(again.code != Some(0), "{again:?}");
     // At once: not when it is given up.
     assert_eq!(clients(at), before);

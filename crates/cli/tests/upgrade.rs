@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
-use support::ports::free_address;
-use support::{Killed, Staying, eventually, glint, needs_root, program, shell};
+use support::served::{Mounted, Place};
+use support::{Killed, eventually, glint, needs_root, program, shell};
 
 /// Sizes around those at which something changes.
 const FILES: &str = "for n in 0 1 4095 4096 65535 65536 65537 9437184; do \
@@ -35,14 +35,9 @@ fn with_files(at: &Path) {
 
 /// Serves `D` and mounts it at `mnt` while `work` is done. Both end cleanly.
 fn served(at: &Path, work: impl FnOnce(&Path)) {
-    let address = free_address();
-    let mut server = Staying::start(at, &["serve", "D", "--listen", &address]);
-    let mount = Staying::start(at, &["mount", &address, "mnt", "--key", "D/key"]);
+    let mounted = Mounted::start(at);
     work(at);
-    glint(at, &["umount", "mnt"]).worked();
-    drop(mount);
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.ended(), Some(0), "{}", server.said());
+    mounted.end();
 }
 
 #[track_caller]
@@ -79,8 +74,7 @@ fn files_move_to_extents_and_are_as_before() {
     let at = dir.path();
     with_files(at);
     // While it is served nothing moves.
-    let address = free_address();
-    let mut server = Staying::start(at, &["serve", "D", "--listen", &address]);
+    let mut server = Place::new(at).serve();
     glint(at, &["upgrade", "D"]).failed_saying(&["is in use by process"]);
     server.signal(Signal::SIGTERM);
     server.ended();

@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 pub mod loops;
 #[path = "../../../../tests/mounted/src/ports.rs"]
 pub mod ports;
+pub mod served;
 pub mod stored;
 
 /// How long anything here may take.
