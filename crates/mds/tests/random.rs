@@ -12,6 +12,10 @@ use wire::mdt::{
 };
 use wire::{Cover, FileKind};
 
+/// The product's allocator: every step is mostly allocations.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const NAMES: u64 = 6;
 const CLIENTS: u64 = 3;
 const CALLERS: [Caller; 3] = [

@@ -2,6 +2,7 @@
 //! that ends what hangs, and programs run with a deadline.
 
 mod binary;
+mod bytes;
 mod cluster;
 mod container;
 pub mod deaths;
@@ -31,6 +32,7 @@ mod watchdog;
 mod work;
 
 pub use binary::glint;
+pub use bytes::{first_difference, fresh_bytes};
 pub use cluster::Cluster;
 pub use container::Container;
 pub use descriptors::own_descriptors;

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use mounted::{Cluster, count, seed, tool};
+use mounted::{Cluster, count, first_difference, seed, tool};
 
 /// It never unmaps what it mapped, and slows down: many runs, none longer than this.
 const RUN: u64 = 10_000;
@@ -100,7 +100,7 @@ fn on_two_mounts(rounds: u64) {
             let size = fs::metadata(&files[1]).unwrap().size();
             let [left, seen] = files.each_ref().map(|file| fs::read(file).unwrap());
             assert_eq!((seen.len(), size), (left.len(), left.len() as u64));
-            let differs = seen.iter().zip(&left).position(|(seen, left)| seen != left);
+            let differs = first_difference(&seen, &left);
             assert_eq!(differs, None, "MODEL_SEED={seed}, round {round}");
         });
     }

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use mounted::{Cluster, SmallDisk, glint};
+use mounted::{Cluster, SmallDisk, first_difference, glint};
 
 const MIB: usize = 1 << 20;
 /// The small disk.
@@ -38,9 +38,14 @@ fn is_full(error: &io::Error) -> bool {
 
 /// What chunk `number` of file `seed` holds.
 fn chunk(seed: u8, number: usize) -> Vec<u8> {
-    (0..MIB)
+    // So often repeated, since test programs are not optimised: this way little of it runs for each byte.
+    const PERIOD: usize = 7 * 256;
+    let period: Vec<u8> = (0..PERIOD)
         .map(|i| (i / 7) as u8 ^ seed ^ number as u8)
-        .collect()
+        .collect();
+    let mut chunk = period.repeat(MIB.div_ceil(PERIOD));
+    chunk.truncate(MIB);
+    chunk
 }
 
 /// Writes chunks, each synced, until there is no more space: how many are durable.
@@ -252,7 +257,7 @@ fn holds_what_fit(path: &Path) -> usize {
     assert_eq!(data.len() as u64, fs::metadata(path).unwrap().len());
     for (number, data) in data.chunks(MIB).enumerate() {
         let wanted = chunk(9, number);
-        let wrong = data.iter().zip(&wanted).position(|(a, b)| a != b);
+        let wrong = first_difference(data, &wanted);
         assert_eq!(wrong, None, "of chunk {number}, of {} bytes", data.len());
     }
     data.len() / MIB

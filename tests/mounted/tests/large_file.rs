@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use base::{Rng, SeededRng};
-use mounted::{Cluster, count, seed};
+use mounted::{Cluster, count, first_difference, fresh_bytes, seed};
 
 const MIB: usize = 1 << 20;
 /// The file's greatest size: most of it is where writes pass the page cache of the OST.
@@ -41,10 +41,7 @@ impl Exercise<'_> {
     }
 
     fn fresh(&mut self, length: usize) -> Vec<u8> {
-        let start = self.rng.next_u64();
-        (0..length as u64)
-            .map(|at| (start.wrapping_add(at.wrapping_mul(0x9E37_79B9)) >> 11) as u8)
-            .collect()
+        fresh_bytes(self.rng.next_u64(), length)
     }
 
     fn write(&mut self, file: &File, offset: usize, length: usize) {
@@ -86,8 +83,7 @@ impl Exercise<'_> {
         while at < self.bytes.len() {
             let length = file.read_at(&mut seen, at as u64).unwrap();
             assert!(length > 0, "the end at {at} of {}", self.bytes.len());
-            let truth = &self.bytes[at..at + length];
-            if let Some(differs) = seen.iter().zip(truth).position(|(a, b)| a != b) {
+            if let Some(differs) = first_difference(&seen[..length], &self.bytes[at..]) {
                 panic!("byte {} differs, read from {start}", at + differs);
             }
             at += length;

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use base::{Rng, SeededRng};
-use mounted::{Cluster, Mapping, count, seed};
+use mounted::{Cluster, Mapping, count, first_difference, fresh_bytes, seed};
 use nix::fcntl::{FallocateFlags, fallocate};
 
 /// The file's greatest size: some pages.
@@ -98,10 +98,7 @@ impl Exercise<'_> {
     }
 
     fn fresh(&mut self, length: usize) -> Vec<u8> {
-        let start = self.rng.next_u64();
-        (0..length as u64)
-            .map(|i| (start.wrapping_add(i.wrapping_mul(0x9E37_79B9)) >> 8) as u8)
-            .collect()
+        fresh_bytes(self.rng.next_u64(), length)
     }
 
     fn put(&mut self, offset: usize, data: &[u8]) {
@@ -112,11 +109,7 @@ impl Exercise<'_> {
 
     fn same(&self, offset: usize, seen: &[u8]) {
         let truth = &self.bytes[offset..offset + seen.len()];
-        let differs = seen
-            .iter()
-            .zip(truth)
-            .position(|(seen, truth)| seen != truth);
-        if let Some(at) = differs {
+        if let Some(at) = first_difference(seen, truth) {
             panic!(
                 "byte {} is {}, not {}, after\n{}",
                 offset + at,
