@@ -8,7 +8,7 @@ TOOLS := target/tools
 SECONDS ?= 60
 PREFIX ?= /usr/local
 SEED ?= 1
-.PHONY: help build install demo check test gate soak sim sim-trace planted deps deps-run tools clean
+.PHONY: help build install demo check rules test gate soak sim sim-trace planted deps deps-run tools clean
 
 # Debian packages, each with its reason. To build and run:
 define PACKAGES_RUN
@@ -50,19 +50,19 @@ install: build ## glint, and the names by which mount and umount find it: PREFIX
 demo: deps-run build ## some minutes: a source tree over a slow link, beside the local disk and others
 	target/release/glint bench demo
 
-# What is linted here: `.ci/rustc` lints test programs when they are built, which the gate does.
-LINTED ?= --all-targets
 # Called as `cargo clippy` calls the compiler, the documentation needs nothing compiled that was linted.
 AS_LINTED = RUSTC_WORKSPACE_WRAPPER="$$(rustc --print sysroot)/bin/clippy-driver" \
 	CLIPPY_ARGS=--deny__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 
-check: deps-run ## format, lints, tidy, licences, documentation
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace $(LINTED) -- --deny warnings
-	$(CARGO) xtask tidy
-	$(CARGO) xtask licences
+check: rules ## format, lints, tidy, licences, documentation
+	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 # With examples, crates of others have the features that they had for the lints.
 	$(AS_LINTED) RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --quiet --lib --bins --examples
+
+rules: deps-run ## of these, what compiles nothing: format, tidy, licences
+	$(CARGO) fmt --all --check
+	$(CARGO) xtask tidy
+	$(CARGO) xtask licences
 
 # A part of the tests: CRATE and NAME, both optional.
 SELECTED := $(if $(CRATE),--crate $(CRATE)) $(if $(NAME),--name $(NAME))
@@ -77,8 +77,9 @@ test: deps $(if $(filter-out mounted,$(CRATE)),,tools) ## all tests and a minute
 	wait $$first || failed=1;) \
 	exit $$failed
 
+# `.ci/rustc` lints and documents what is built for tests.
 gate: ## check and test, one in the pauses of the other
-	@LINTED="--lib --bins --examples" $(MAKE) test MEANWHILE=check
+	@$(MAKE) test MEANWHILE=rules
 
 soak: tools ## the same with millions of operations: an hour and more
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(CARGO) test --workspace --release -- --ignored soak --nocapture
