@@ -124,6 +124,7 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<String, String> {
     }
     let how = How {
         glint: built.glint.as_deref(),
+        simulator: built.simulator.as_deref(),
         test: selection.test.as_deref(),
     };
     let meanwhile = selection.meanwhile.as_deref();

@@ -193,6 +193,7 @@ impl Tally {
         self.faults += report.faults.len();
         self.calls += report.history.len();
         if report.gave_up {
+            println!("seed {seed}: not decided");
             self.gave_up.push(seed);
         }
         self.simulated += report.time;

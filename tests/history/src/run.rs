@@ -25,20 +25,13 @@ pub const LONG: Duration = Duration::from_secs(90);
 const TOLD_MAX: usize = 2;
 
 /// A process that is ended with this.
-pub struct Running(Child);
+struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// A busy loop.
-pub fn hog() -> Running {
-    let mut hog = Command::new("sh");
-    let hog = hog.args(["-c", "while :; do :; done"]).spawn();
-    Running(hog.expect("sh runs"))
 }
 
 /// What all processes of a run have in common.

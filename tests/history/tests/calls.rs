@@ -12,11 +12,16 @@ use history::clock::now;
 use history::object::Kind;
 use history::programs::Habits;
 use history::report::Fault;
-use history::run::{Callers, LONG, Running, hog, judge};
-use mounted::{Cluster, FaultInjection, FaultKind, Layout, SmallDisk, count, in_own_network, seed};
+use history::run::{Callers, LONG, judge};
+use mounted::{
+    BusyProcesses, Cluster, FaultInjection, FaultKind, Layout, SmallDisk, count, in_own_network,
+    seed,
+};
 
 const CALLER: &str = env!("CARGO_BIN_EXE_glint-caller");
 const MOUNTS: usize = 3;
+/// Of the clusters that are simulated beside, where they are.
+const FIRST_SEED: u64 = 1;
 /// What the servers have.
 const DISK: u64 = 1 << 30;
 /// Pauses between two faults, in milliseconds.
@@ -25,17 +30,17 @@ const PAUSE: (u64, u64) = (400, 2500);
 /// A run.
 struct Plan {
     faults: Vec<FaultKind>,
-    hogs: u64,
+    busy: u64,
     seconds: u64,
     kinds: Vec<Kind>,
 }
 
 impl Plan {
-    /// With these faults, beside as many busy loops as the environment says.
-    fn of(faults: &[FaultKind], hogs: u64, seconds: u64) -> Plan {
+    /// With these faults, beside as many busy processes as the environment says.
+    fn of(faults: &[FaultKind], busy: u64, seconds: u64) -> Plan {
         Plan {
             faults: faults.to_vec(),
-            hogs: count("GLINT_HISTORY_HOGS", hogs),
+            busy: count("GLINT_HISTORY_BUSY", busy),
             seconds: count("GLINT_HISTORY_SECONDS", seconds),
             kinds: Kind::all(),
         }
@@ -90,12 +95,12 @@ impl Plan {
         let (cluster, time) = (injection.cluster(), (seed, self.seconds));
         let mut callers = Callers::new(CALLER, cluster, time, self.habits(), kinds);
         let limit = Duration::from_secs(self.seconds) + LONG;
-        let hogs: Vec<Running> = (0..self.hogs).map(|_| hog()).collect();
+        let busy = BusyProcesses::start(self.busy, FIRST_SEED);
         callers.begin(cluster);
         let watch = cluster.watch(limit, "all calls");
         let faults = self.meet(&mut injection, seed, callers.deadline);
         callers.wait(|_, _| false);
-        drop((watch, hogs));
+        drop((watch, busy));
         callers.look(injection.cluster(), limit);
         let cluster = injection.end();
         let policy = Policy {

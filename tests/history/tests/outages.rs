@@ -14,12 +14,14 @@ use history::object::Kind;
 use history::outage::{Cause, Outage, wall_time};
 use history::programs::Habits;
 use history::report::Fault;
-use history::run::{Callers, LONG, PROCESSES, Running, hog, judge};
-use mounted::{Cluster, Layout, count, in_own_network, seed};
+use history::run::{Callers, LONG, PROCESSES, judge};
+use mounted::{BusyProcesses, Cluster, Layout, count, in_own_network, seed};
 use nix::sys::signal::Signal;
 
 const CALLER: &str = env!("CARGO_BIN_EXE_glint-caller");
 const MOUNTS: usize = 3;
+/// Of the clusters that are simulated beside, where they are.
+const FIRST_SEED: u64 = 10_000_000;
 /// A mount says so of each target that has evicted it, and when that is over.
 const EVICTED: &str = " evicted this mount: ";
 const TOLD: &str = ": caches dropped after the eviction";
@@ -35,7 +37,7 @@ struct Plan {
     cause: Cause,
     /// After which servers evict.
     timeout: Duration,
-    hogs: u64,
+    busy: u64,
     seconds: u64,
 }
 
@@ -47,11 +49,11 @@ struct Blow {
 }
 
 impl Plan {
-    fn of(cause: Cause, timeout: u64, hogs: u64, seconds: u64) -> Plan {
+    fn of(cause: Cause, timeout: u64, busy: u64, seconds: u64) -> Plan {
         Plan {
             cause,
             timeout: Duration::from_secs(count("GLINT_HISTORY_TIMEOUT", timeout)),
-            hogs: count("GLINT_HISTORY_HOGS", hogs),
+            busy: count("GLINT_HISTORY_BUSY", busy),
             seconds: count("GLINT_HISTORY_SECONDS", seconds),
         }
     }
@@ -87,12 +89,12 @@ impl Plan {
         let time = (seed, self.seconds);
         let mut callers = Callers::new(CALLER, &cluster, time, habits, kinds);
         let limit = Duration::from_secs(self.seconds) + LONG;
-        let hogs: Vec<Running> = (0..self.hogs).map(|_| hog()).collect();
+        let busy = BusyProcesses::start(self.busy, FIRST_SEED);
         callers.begin(&cluster);
         let watch = cluster.watch(limit, "all calls");
         let blows = self.strike(&mut cluster, &mut callers, seed);
         callers.wait(|_, status| status.signal() == Some(libc::SIGBUS));
-        drop((watch, hogs));
+        drop((watch, busy));
         callers.look(&cluster, limit);
         let outages = match self.cause {
             Cause::Evicted => evictions(&cluster, &blows),

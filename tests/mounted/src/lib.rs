@@ -2,6 +2,7 @@
 //! that ends what hangs, and programs run with a deadline.
 
 mod binary;
+mod busy;
 mod bytes;
 mod cluster;
 mod container;
@@ -32,6 +33,7 @@ mod watchdog;
 mod work;
 
 pub use binary::glint;
+pub use busy::BusyProcesses;
 pub use bytes::{first_difference, fresh_bytes};
 pub use cluster::Cluster;
 pub use container::Container;

@@ -13,9 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mounted::{Cluster, count};
+use mounted::{BusyProcesses, Cluster, count};
 use nix::fcntl::{FallocateFlags, fallocate};
 
+/// Of the clusters that are simulated beside, where they are.
+const FIRST_SEED: u64 = 20_000_000;
 /// How a file can be read; the last two only say how long it is.
 const WAYS: [&str; 7] = [
     "sendfile", "splice", "copied", "load", "read", "end", "size",
@@ -274,36 +276,13 @@ fn write_all(mut file: &File, len: usize) {
     file.write_all(&vec![b'y'; len]).unwrap();
 }
 
-/// Processes that have nothing to do but to keep the machine busy.
-struct Busy(Vec<Child>);
-
-impl Busy {
-    fn new(count: u64) -> Busy {
-        let spin = |_| {
-            Command::new("sh")
-                .args(["-c", "while :; do :; done"])
-                .spawn()
-        };
-        Busy((0..count).map(|number| spin(number).unwrap()).collect())
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 /// What was acknowledged before a call begins is there for it. Of several mounts that append, and
 /// of the mount that reads, which appends as well.
 #[test]
 fn on_a_busy_machine_what_was_appended_is_there_for_every_way_to_read() {
     let seconds = count("GROWN_SECONDS", 10);
     let cluster = Cluster::with_mounts(3);
-    let _busy = Busy::new(count("GROWN_BUSY", 10));
+    let _busy = BusyProcesses::start(count("GROWN_BUSY", 10), FIRST_SEED);
     let limit = Duration::from_secs(seconds + 120);
     cluster.timed_for(limit, "appending and reading", || {
         drop(open(&cluster.root(0).join("log")));

@@ -9,53 +9,20 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use base::{Rng, SeededRng};
-use mounted::{Cluster, Work, count, seed};
+use mounted::{BusyProcesses, Cluster, Work, count, seed};
 
 const MOUNTS: u64 = 3;
+/// Of the clusters that are simulated beside, where they are.
+const FIRST_SEED: u64 = 30_000_000;
 /// Bytes of a record in the log.
 const RECORD: usize = 64;
 const BLOCK: usize = 4096;
 /// How long ending and looking may take on a busy machine.
 const LONG: Duration = Duration::from_secs(300);
-
-/// Threads that do nothing, for ever.
-struct BusyLoops {
-    enough: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl BusyLoops {
-    fn begin(loops: u64) -> BusyLoops {
-        let enough = Arc::<AtomicBool>::default();
-        let spin = |enough: Arc<AtomicBool>| {
-            move || {
-                while !enough.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            }
-        };
-        let threads = (0..loops).map(|_| thread::spawn(spin(enough.clone())));
-        BusyLoops {
-            threads: threads.collect(),
-            enough,
-        }
-    }
-}
-
-impl Drop for BusyLoops {
-    fn drop(&mut self) {
-        self.enough.store(true, Ordering::Relaxed);
-        for looping in self.threads.drain(..) {
-            looping.join().unwrap();
-        }
-    }
-}
 
 /// What `mount` writes as its write `number`, `len` bytes of it.
 fn written(mount: u64, number: u64, len: usize) -> Vec<u8> {
@@ -133,14 +100,14 @@ fn lost(cluster: &Cluster, on: u64, counts: &[(u64, u64)]) -> Vec<String> {
     lost
 }
 
-/// Kills a process every 0.5 to 3 s for `time` beside as many busy loops.
-fn write_under_kills(time: Duration, loops: u64, rng: &mut SeededRng) {
+/// Kills a process every 0.5 to 3 s for `time` beside as many busy processes.
+fn write_under_kills(time: Duration, busy: u64, rng: &mut SeededRng) {
     let mut cluster = Cluster::with_mounts_of(MOUNTS as usize, &["--supervisor"]);
     for name in ["log", "blocks"] {
         File::create(cluster.root(0).join(name)).unwrap();
     }
     let root = |mount: u64| cluster.root(mount as usize).to_owned();
-    let busy = BusyLoops::begin(loops);
+    let busy = BusyProcesses::start(busy, FIRST_SEED);
     let works =
         (0..MOUNTS).map(|mount| (append(root(mount), mount), write_blocks(root(mount), mount)));
     let works: Vec<_> = works.collect();

@@ -45,6 +45,8 @@ pub struct Built {
     /// The binary that tests on mounts start. Without it each of them would have cargo build another, of
     /// which it alone is the workspace, with other features of what it depends on.
     pub glint: Option<PathBuf>,
+    /// The simulator, which some tests have run beside them.
+    pub simulator: Option<PathBuf>,
     /// What the compiler and clippy complained about, now or when a crate was built before.
     pub warnings: usize,
 }
@@ -87,11 +89,12 @@ struct Profile {
 }
 
 impl Message {
-    fn glint(&self) -> Option<&Path> {
+    /// The program called so, but for its own tests.
+    fn binary(&self, name: &str) -> Option<PathBuf> {
         let target = self.target.as_ref()?;
-        let is_glint = target.name == "glint" && target.kind.iter().any(|kind| kind == "bin");
+        let is_named = target.name == name && target.kind.iter().any(|kind| kind == "bin");
         let is_test = self.profile.as_ref()?.test;
-        self.executable.as_deref().filter(|_| is_glint && !is_test)
+        self.executable.clone().filter(|_| is_named && !is_test)
     }
 
     fn into_program(self) -> Option<Program> {
@@ -157,9 +160,8 @@ fn read_messages(
             // Nobody reads where this fails.
             let _ = shown.write_all(rendered.as_bytes());
         }
-        if let Some(path) = message.glint() {
-            built.glint = Some(path.to_owned());
-        }
+        built.glint = message.binary("glint").or(built.glint);
+        built.simulator = message.binary("glint-sim").or(built.simulator);
         built.programs.extend(message.into_program());
     }
     Ok(built)
@@ -229,6 +231,8 @@ mod tests {
             "\n",
             r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/cli/Cargo.toml","target":{"name":"glint","kind":["bin"]},"profile":{"test":false},"executable":"/t/glint"}"#,
             "\n",
+            r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/sim/Cargo.toml","target":{"name":"glint-sim","kind":["bin"]},"profile":{"test":false},"executable":"/t/glint-sim"}"#,
+            "\n",
             r#"{"reason":"build-finished","success":true}"#,
             "\n",
         );
@@ -236,6 +240,7 @@ mod tests {
         let names = built.programs.iter().map(|program| program.name.as_str());
         assert_eq!(names.collect::<Vec<_>>(), ["rpc", "mounted::pairs", "cli"]);
         assert_eq!(built.glint.as_deref(), Some(Path::new("/t/glint")));
+        assert_eq!(built.simulator.as_deref(), Some(Path::new("/t/glint-sim")));
     }
     #[test]
     fn long_programs_start_first_and_those_on_mounts_before_others() {

@@ -13,6 +13,8 @@ use super::summary::Outcome;
 pub struct How<'a> {
     /// The binary under test.
     pub glint: Option<&'a Path>,
+    /// The simulator, for tests that want a busy machine.
+    pub simulator: Option<&'a Path>,
     /// Part of the names of the tests to run; none: all.
     pub test: Option<&'a str>,
 }
@@ -38,6 +40,9 @@ impl Running {
         let mut command = Command::new(limit);
         if let Some(glint) = how.glint {
             command.env("GLINT_BINARY", glint);
+        }
+        if let Some(simulator) = how.simulator {
+            command.env("GLINT_BUSY", simulator);
         }
         let child = command
             .arg(&program.path)
