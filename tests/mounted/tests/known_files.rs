@@ -396,3 +396,44 @@ fn an_eviction_says_what_it_took_and_shows_what_is_there() {
     assert_eq!(output(&there, LOOK), seen);
     is_at_rest(cluster);
 }
+
+/// So many files are emptied and written anew.
+const REWRITTEN: u64 = 100;
+
+/// An open beside the lock on the bytes, a truncation, and the bytes. Closes go many in a message.
+#[test]
+fn files_are_written_anew_with_an_open_and_a_truncation_each() {
+    let cluster = cold(Cluster::with_mounts(2), &tree());
+    let (root, there) = (cluster.root(0).to_owned(), cluster.root(1).to_owned());
+    run(
+        &root,
+        "find t -type f | xargs cat > /dev/null; chmod g+w t/d1",
+    );
+    let paths = || (1..=REWRITTEN).map(|number| format!("t/d1/f{number}"));
+    let requests = cluster.requests(0, "files are written anew", || {
+        for path in paths() {
+            fs::write(root.join(&path), format!("anew {path}")).unwrap();
+            let length = fs::metadata(root.join(&path)).unwrap().len();
+            assert_eq!(length, 5 + path.len() as u64);
+        }
+    });
+    println!("{}", cluster.stats(0)["requests"]);
+    for kind in ["getattr", "getxattr", "setattr"] {
+        assert!(of(&cluster, kind) <= 3, "{kind}");
+    }
+    assert!(of(&cluster, "open") <= REWRITTEN + 2);
+    assert!(requests <= 4 * REWRITTEN + 60, "{requests} frames");
+    let open = File::create(root.join("t/d1/f1")).unwrap();
+    let emptied = fs::metadata(root.join("t/d1/f1")).unwrap();
+    let seen = fs::metadata(there.join("t/d1/f1")).unwrap();
+    assert_eq!((seen.len(), seen.mtime()), (0, emptied.mtime()));
+    drop(open);
+    for path in paths().skip(1) {
+        let text = fs::read_to_string(there.join(&path)).unwrap();
+        assert_eq!(text, format!("anew {path}"));
+    }
+    sync(&root);
+    let look = "stat -c '%n %s %y %z' t/d1/f*";
+    assert_eq!(output(&there, look), output(&root, look));
+    is_at_rest(cluster);
+}

@@ -268,24 +268,8 @@ impl Client {
         let Reply::Node(node) = reply else {
             return Err(unexpected(&reply));
         };
-        self.take_changed(&node, mark);
+        self.lock().take_changed(&node, mark);
         Ok(())
-    }
-
-    /// Attributes after a change of this client's own: what covered them before still does.
-    fn take_changed(&self, node: &wire::Node, mark: crate::cache::stamps::Mark) {
-        let mut state = self.lock();
-        let exclusive = state
-            .cache
-            .file_known(node.fid)
-            .is_some_and(|file| file.locks.is_exclusive());
-        let valid = !exclusive && state.attr_valid(node.fid) && state.cache.is_current(mark);
-        match (valid, &node.cover) {
-            (true, wire::Cover::None | wire::Cover::Parent) => {
-                state.cache.inode(node.fid).attrs.take(node.attr.clone());
-            }
-            _ => state.take_node(node, mark),
-        }
     }
 
     /// Waits as long as `pending` says that the truth about the file is on its way.

@@ -1,8 +1,6 @@
 //! Write leases ahead of a process that changes one directory of a tree after the other, as `rm -r` and
 //! `chmod -R` do (docs/locks.md, section 11).
 
-use std::collections::VecDeque;
-
 use base::Fid;
 use wire::FileKind;
 
@@ -13,7 +11,7 @@ use crate::session::lease_wishes::Wish;
 use crate::session::state::State;
 
 /// So many directories above one are looked at.
-const ABOVE_MAX: usize = 4;
+const ABOVE_MAX: usize = 8;
 /// So many names are looked at for directories.
 const NAMES_MAX: usize = 1 << 14;
 
@@ -25,19 +23,22 @@ impl Client {
     pub(super) fn leases_ahead(&self, state: &mut State, dir: Fid, fetched: Fetched) -> Vec<Mark> {
         let now = self.0.clock.tick();
         let above = above(state, dir);
-        let Some((top, count)) = state.lease_wishes.walks(above, now) else {
+        let Some((tops, count)) = state.lease_wishes.walks(above, now) else {
             return Vec::new();
         };
         let mut ahead = Vec::new();
-        for near in directories_below(state, top) {
-            if ahead.len() == count {
-                break;
-            }
-            if near != dir
-                && is_ready(state, near, fetched)
-                && matches!(state.lease_wishes.begin(near, now), Wish::Ask)
-            {
-                ahead.push(state.cache.mark(near));
+        // Below the nearest ones most is asked for already.
+        for top in tops {
+            for near in directories_below(state, top) {
+                if ahead.len() == count {
+                    return ahead;
+                }
+                if near != dir
+                    && is_ready(state, near, fetched)
+                    && matches!(state.lease_wishes.begin(near, now), Wish::Ask)
+                {
+                    ahead.push(state.cache.mark(near));
+                }
             }
         }
         ahead
@@ -53,10 +54,13 @@ fn above(state: &State, dir: Fid) -> Vec<Fid> {
     all.take(ABOVE_MAX).collect()
 }
 
-/// The known directories below one, level by level.
+/// The known directories below one, in the order in which programs come to them.
 fn directories_below(state: &State, top: Fid) -> Vec<Fid> {
-    let (mut found, mut levels, mut names) = (Vec::new(), VecDeque::from([top]), 0);
-    while let Some(dir) = levels.pop_front() {
+    let (mut found, mut next, mut names) = (Vec::new(), vec![top], 0);
+    while let Some(dir) = next.pop() {
+        if dir != top {
+            found.push(dir);
+        }
         let Some(directory) = state.cache.directory_of(dir) else {
             continue;
         };
@@ -65,8 +69,7 @@ fn directories_below(state: &State, top: Fid) -> Vec<Fid> {
             .inspect(|_| names += 1)
             .filter(|(_, entry)| entry.kind == FileKind::Directory);
         let directories: Vec<Fid> = directories.map(|(_, entry)| entry.fid).collect();
-        levels.extend(&directories);
-        found.extend(directories);
+        next.extend(directories.into_iter().rev());
         if names > NAMES_MAX {
             break;
         }

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 
 use base::{ByteRange, Fid, FsError, Tick};
+use dlm::Mode;
 use rpc::Urgency;
 use wire::Cover;
 use wire::mdt::{Access, OpenHandle, OpenIntent, Reply, Request, SetAttr};
@@ -13,6 +14,7 @@ use crate::cache::file::FileState;
 use crate::cache::handle::HandleId;
 use crate::cache::holder::Holder;
 use crate::cache::registration::{Standing, WriteOpen};
+use crate::coherence::cover::By;
 use crate::coherence::watch::Watching;
 use crate::executor::{AT_ONCE, each_of, join_all, spawn};
 use crate::session::client::{Client, StateGuard, unexpected};
@@ -225,11 +227,30 @@ impl Client {
             read: true,
             exec: false,
         };
-        self.register(fid, access, OpenIntent::First).await?;
+        self.register_writer(fid, access).await?;
         // From now on pages in the kernel can be written without a word: those it has were read
         // under a lock that does not allow it.
         self.drop_kernel_pages(fid).await;
         Ok(())
+    }
+
+    /// Of a file that is this mount's alone the lock on its bytes is asked for at the same time.
+    async fn register_writer(&self, fid: Fid, access: Access) -> Result<(), FsError> {
+        let is_alone = self.lock().is_alone_with(fid);
+        let registered = async {
+            let registered = self.register(fid, access, OpenIntent::First);
+            registered.await.map(|_| ())
+        };
+        let mut parts: Vec<Part<'_>> = vec![Box::pin(registered)];
+        if is_alone {
+            // Whoever needs the lock asks again.
+            let locked = async {
+                let _ = self.enqueue(fid, Mode::PW, By::Call).await;
+                Ok(())
+            };
+            parts.push(Box::pin(locked));
+        }
+        join_all(parts).await.into_iter().collect()
     }
 
     pub(crate) async fn drop_kernel_pages(&self, fid: Fid) {
@@ -317,6 +338,8 @@ impl Client {
         // Of a file that the process before had open nothing is known yet.
         let is_unknown = state.cache.attr_of(fid).is_none();
         match (intent, &node.cover) {
+            // The answer comes when it is durable, and covers nothing by itself.
+            (OpenIntent::First, _) if state.is_alone_with(fid) => state.take_changed(&node, mark),
             (OpenIntent::First, _) => state.take_node(&node, mark),
             (OpenIntent::Reopen, _) if is_unknown => state.take_node(&node, mark),
             (OpenIntent::ReopenExclusive, Cover::Own(grant)) => state.regain(grant, &node, mark),

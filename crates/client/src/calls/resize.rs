@@ -328,12 +328,12 @@ impl Client {
         }
     }
 
-    /// Tells the MDT that size and mtime changed, unless it will be told with the Close under EX.
+    /// Tells the MDT that size and mtime changed. Where nobody else can look, the Close tells it.
     async fn report_size(&self, fid: Fid) -> Result<(), FsError> {
         loop {
             let (change, asked) = {
                 let mut state = self.lock();
-                if state.cache.file(fid).locks.is_exclusive() {
+                if state.cache.file(fid).locks.is_exclusive() || state.is_alone_with(fid) {
                     return Ok(());
                 }
                 let size = state.size_to_report(fid, false);

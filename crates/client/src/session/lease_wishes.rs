@@ -13,7 +13,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// So soon after the last directory the next one belongs to the same walk.
 const STRIDE: Duration = Duration::from_secs(2);
 /// Leases asked for ahead at once, at most.
-const AHEAD_MAX: usize = 64;
+const AHEAD_MAX: usize = 256;
 /// Refusals remembered. Beyond, all are forgotten.
 const REFUSED_MAX: usize = 4096;
 
@@ -58,20 +58,19 @@ impl LeaseWishes {
         Wish::Ask
     }
 
-    /// A directory is asked for, which is below these, the nearest first. The one below which more are to be
-    /// asked for, and how many: twice as many each time, as long as a walk goes on.
-    pub fn walks(&mut self, above: Vec<Fid>, now: Tick) -> Option<(Fid, usize)> {
+    /// A directory is asked for, which is below these, the nearest first. Those of them below which more are
+    /// to be asked for, and how many: twice as many each time, as long as a walk goes on.
+    pub fn walks(&mut self, above: Vec<Fid>, now: Tick) -> Option<(Vec<Fid>, usize)> {
         let walk = self
             .walk
             .take()
             .filter(|walk| now.since(walk.since) < STRIDE);
-        let shared = walk.as_ref().and_then(|walk| {
-            // What is below the root need have nothing in common.
-            let is_common = |fid: &&Fid| walk.above.contains(fid) && **fid != Fid::ROOT;
-            above.iter().find(is_common).copied()
-        });
+        let before = walk.as_ref().map_or(&[][..], |walk| &walk.above);
+        // What is below the root need have nothing in common.
+        let is_common = |fid: &&Fid| before.contains(fid) && **fid != Fid::ROOT;
+        let shared: Vec<Fid> = above.iter().filter(is_common).copied().collect();
         let count = walk
-            .filter(|_| shared.is_some())
+            .filter(|_| !shared.is_empty())
             .map_or(0, |walk| walk.count + 1);
         let since = now;
         self.walk = Some(Walk {
@@ -80,7 +79,7 @@ impl LeaseWishes {
             count,
         });
         let ahead = AHEAD_MAX.min(1 << count.saturating_sub(1).min(16));
-        shared.map(|top| (top, ahead))
+        (!shared.is_empty()).then_some((shared, ahead))
     }
 
     /// The answer is there.
@@ -126,16 +125,20 @@ mod tests {
             let above = above.iter().map(|fid| Fid(*fid)).collect();
             wishes.walks(above, Tick(0).after(Duration::from_secs(at)))
         };
+        let below = |tops: &[u64], count| {
+            let tops: Vec<Fid> = tops.iter().map(|fid| Fid(*fid)).collect();
+            Some((tops, count))
+        };
         assert_eq!(walks(&[7, 6], 1), None);
-        assert_eq!(walks(&[7, 6], 1), Some((Fid(7), 1)));
-        assert_eq!(walks(&[8, 7, 6], 2), Some((Fid(7), 2)));
-        assert_eq!(walks(&[9, 6], 3), Some((Fid(6), 4)));
+        assert_eq!(walks(&[7, 6], 1), below(&[7, 6], 1));
+        assert_eq!(walks(&[8, 7, 6], 2), below(&[7, 6], 2));
+        assert_eq!(walks(&[9, 6], 3), below(&[6], 4));
         assert_eq!(walks(&[5], 3), None);
-        assert_eq!(walks(&[5], 3), Some((Fid(5), 1)));
+        assert_eq!(walks(&[5, Fid::ROOT.0], 3), below(&[5], 1));
         assert_eq!(walks(&[5], 6), None);
         for _ in 0..10 {
             walks(&[5], 6);
         }
-        assert_eq!(walks(&[5], 6), Some((Fid(5), AHEAD_MAX)));
+        assert_eq!(walks(&[5], 6), below(&[5], AHEAD_MAX));
     }
 }

@@ -193,6 +193,25 @@ impl State {
         self.cache.known_mut(fid)?.lose_exclusive()
     }
 
+    /// Attributes after a change of this client's own: what covered them before still does. Changes made
+    /// here since are newer.
+    pub fn take_changed(&mut self, node: &Node, mark: Mark) {
+        let fid = node.fid;
+        let is_exclusive = self
+            .cache
+            .known(fid)
+            .is_some_and(|inode| inode.is_exclusive());
+        let is_amended = self.births.edits().is_amended(fid);
+        let stays = !is_exclusive && !is_amended;
+        let is_valid = stays && self.attr_valid(fid) && self.cache.is_current(mark);
+        match (is_valid, &node.cover) {
+            (true, Cover::None | Cover::Parent) => {
+                self.cache.inode(fid).attrs.take(node.attr.clone());
+            }
+            _ => self.take_node(node, mark),
+        }
+    }
+
     /// Takes the lock that came with a node; true if it covers the attributes.
     fn take_cover(&mut self, node: &Node, mark: Mark) -> bool {
         let Cover::Own(grant) = &node.cover else {

@@ -133,6 +133,18 @@ impl State {
             && self.cache.known(fid).is_some_and(is_covered)
     }
 
+    /// The write lease of its directory covers the file, which nobody else uses: others learn nothing of it
+    /// before that is called back.
+    pub fn is_alone_with(&self, fid: Fid) -> bool {
+        let inode = self.cache.known(fid);
+        let has_one_name = |inode: &&crate::cache::inode::Inode| {
+            inode.attrs.known().is_some_and(|attr| attr.nlink == 1)
+        };
+        inode
+            .filter(has_one_name)
+            .is_some_and(|inode| self.may_amend(fid, inode.dir()))
+    }
+
     /// Changes attributes of a file that the MDT knows.
     pub fn amend(&mut self, (fid, lease): (Fid, Fid), change: &SetAttr, now: (Timestamp, Tick)) {
         let attrs = &mut self.cache.inode(fid).attrs;
