@@ -7,7 +7,7 @@ use support::sets::*;
 use support::*;
 use wire::FileKind;
 use wire::mdt::{Callback, OpenIntent, Reply, Request};
-use wire::update::{LeasedDir, UpdateNote};
+use wire::update::{LeasedDir, Replacement, UpdateNote};
 
 /// A holder of the write lease of a directory, and a visitor.
 struct Held {
@@ -466,6 +466,45 @@ fn what_the_process_before_has_made_is_not_made_twice() {
         matches!(moved, Ok(Reply::UpdateRefused { .. })),
         "{moved:?}"
     );
+    held.world.flush();
+    held.world.check();
+}
+
+#[test]
+fn names_that_the_process_before_has_taken_away_go_once() {
+    let mut held = Held::new();
+    let (holder, dir, file) = (held.holder, held.dir, held.file);
+    let (g, new) = (held.world.fid(holder), held.world.fid(holder));
+    let before = vec![
+        remove(0, "f", file),
+        make(0, "g", made(g, FileKind::Regular)),
+    ];
+    let set = held.set(dir, held.lease, before);
+    held.world.call(holder, set).expect("done");
+    let replaced = Replacement::Made(made(new, FileKind::Regular));
+    let replaced = vec![replace_by(0, "g", g, replaced)];
+    let again = vec![remove(0, "f", file), replaced[0].clone()];
+    let set = held.set(dir, held.lease, replaced);
+    held.world.call(holder, set).expect("done");
+    let set = held.set(dir, held.lease, again.clone());
+    let refused = held.world.call(holder, set.clone());
+    assert!(
+        matches!(refused, Ok(Reply::UpdateRefused { .. })),
+        "{refused:?}"
+    );
+    let mut out = Vec::new();
+    let (tick, wall) = (held.world.tick, held.world.wall);
+    held.world.mds.succeeded(tick, wall, holder, &mut out);
+    let answer = held.world.call(holder, set);
+    assert!(matches!(answer, Ok(Reply::Updated { .. })), "{answer:?}");
+    // It leads to another file than the one that was to lose it.
+    let set = held.set(dir, held.lease, vec![remove(0, "g", g)]);
+    let refused = held.world.call(holder, set);
+    assert!(
+        matches!(refused, Ok(Reply::UpdateRefused { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(held.world.names(holder, dir), ["g"]);
     held.world.flush();
     held.world.check();
 }

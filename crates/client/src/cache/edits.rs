@@ -364,6 +364,25 @@ impl Edits {
         under.any(|number| matches!(self.get(*number), Some(Edit::Removal(_) | Edit::Move(_))))
     }
 
+    /// The number of the change of the file's attributes.
+    pub fn amendment_of(&self, fid: Fid) -> Option<u64> {
+        self.amended.get(&fid).copied()
+    }
+
+    /// What has changed of the file's attributes once this has changed, too.
+    pub fn amended_by(&self, amendment: &Amendment) -> AttrUpdate {
+        let number = self.amended.get(&amendment.fid);
+        let entry = number.and_then(|number| self.by_number.get(number));
+        let mut all = match entry.map(|entry| &entry.edit) {
+            Some(Edit::Amendment(known)) => known.attr,
+            _ => AttrUpdate::default(),
+        };
+        let newer = entry.and_then(|entry| entry.newer);
+        newer.iter().for_each(|newer| merge(&mut all, newer));
+        merge(&mut all, &amendment.attr);
+        all
+    }
+
     /// The directories whose write leases cover them.
     pub fn leases(&self) -> impl Iterator<Item = Fid> {
         self.by_lease.keys().copied()

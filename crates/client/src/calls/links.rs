@@ -134,6 +134,15 @@ impl Client {
             name: source,
             caller,
         } = source;
+        // The process before has renamed it without the MDT.
+        let moved_before = self.lock().journal.was_made();
+        if let Some(there) = moved_before {
+            return Ok(Moved {
+                there,
+                back: None,
+                over: None,
+            });
+        }
         self.hear_closes(target_dir, &target).await;
         if !leaves_whiteout
             && let Some(renamed) =

@@ -10,8 +10,7 @@ impl Client {
     /// Changes attributes here, where the write lease that this takes may be had. False: the MDT is to be
     /// asked.
     pub(crate) async fn set_known_here(&self, fid: Fid, change: &SetAttr) -> bool {
-        // There is no record of it for the next process.
-        if self.0.params.wbc() == 0 || self.0.records.is_some() {
+        if self.0.params.wbc() == 0 {
             return false;
         }
         let may = |lease: Fid| self.lock().may_amend(fid, lease);
@@ -26,7 +25,6 @@ impl Client {
             return false;
         }
         let now = (self.0.clock.now(), self.0.clock.tick());
-        state.amend((fid, lease), change, now);
-        true
+        state.amend((fid, lease), change, now)
     }
 }

@@ -24,8 +24,7 @@ impl Client {
         name: &Name,
         directory: bool,
     ) -> Option<Fid> {
-        // There is no record of it for the next process.
-        if self.0.params.wbc() == 0 || self.0.records.is_some() {
+        if self.0.params.wbc() == 0 {
             return None;
         }
         if may_change(&self.lock(), dir).is_none()
@@ -81,6 +80,9 @@ impl Client {
             cookie: named.cookie,
             ctime: self.0.clock.now(),
         };
+        if !state.record_removal(&removal) {
+            return None;
+        }
         state.remove_known(removal, self.0.clock.tick());
         Some(fid)
     }

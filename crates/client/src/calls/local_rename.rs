@@ -25,8 +25,8 @@ impl Client {
         mode: RenameMode,
     ) -> Option<Result<Moved, FsError>> {
         let mut state = self.lock();
-        // The record of a file, which the next process reads, says where it was made.
-        if state.journal.records().is_some() {
+        // Two files have two records, of which the next process may find one.
+        if mode == RenameMode::Exchange && state.journal.records().is_some() {
             return None;
         }
         let there = state.unreported_at(source)?;
@@ -80,6 +80,10 @@ impl Client {
     ) -> Option<()> {
         let now = self.0.clock.now();
         let old = state.cache.directory_of(source.0)?.get(source.1)?.cookie;
+        // From here on the next process knows the file by its new name. What had the name is gone.
+        if !state.record_birth_at(moved.there, Spot::new(target, cookie)) {
+            return None;
+        }
         let mut invalidation = Invalidation::default();
         if let Some(over) = moved.over {
             state.unlink_birth(over, target, now);

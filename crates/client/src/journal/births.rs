@@ -41,7 +41,7 @@ pub(crate) struct BirthBody {
 }
 
 /// The kernel's requests for which the process before had made or removed a file.
-type DoneFor = HashMap<u64, (Fid, Noted)>;
+pub(super) type DoneFor = HashMap<u64, (Fid, Noted)>;
 
 /// All records of such files.
 #[derive(Default)]
@@ -158,7 +158,22 @@ impl RecordedBirths {
             }
         }
         left.unreported.sort_by_key(|body| body.order);
+        self.end_replaced(&mut left);
         left
+    }
+
+    /// Of two files with one name the later one has replaced the other.
+    fn end_replaced(&mut self, left: &mut FoundBirths) {
+        let mut by_name: HashMap<(Fid, Name), Fid> = HashMap::new();
+        for body in &left.unreported {
+            let at = (body.dir, body.name.clone());
+            if let Some(replaced) = by_name.insert(at, body.fid) {
+                self.end(replaced);
+                left.removed.insert(replaced);
+            }
+        }
+        let removed = &left.removed;
+        left.unreported.retain(|body| !removed.contains(&body.fid));
     }
 
     /// The file that the process before had made for the present task's origin. Says so once.
@@ -186,7 +201,8 @@ fn timestamp(nanoseconds: u64) -> Timestamp {
     }
 }
 
-fn done_for(done: &mut DoneFor) -> Option<Fid> {
+/// The file that was made or removed for the present task's origin. Says so once.
+pub(super) fn done_for(done: &mut DoneFor) -> Option<Fid> {
     if done.is_empty() {
         return None;
     }
@@ -240,6 +256,33 @@ mod tests {
         let (births, left) = next(&memory);
         assert_eq!(left.unreported, [body(7, 3, 0), body(9, 4, 0)]);
         std::mem::forget(births);
+    }
+
+    #[test]
+    fn a_file_has_the_name_that_it_got_last_and_nobody_else_has() {
+        let memory = Region::create(8 << 20).unwrap();
+        let (records, _) = Records::open(Region::map(&memory).unwrap()).unwrap();
+        let mut births = RecordedBirths::default();
+        let named = |fid, order, origin, name: &str| BirthBody {
+            name: Name::try_from(name).expect("good"),
+            ..body(fid, order, origin)
+        };
+        assert!(births.put(&records, &named(8, 1, 0, "old")));
+        assert!(births.put(&records, &named(9, 2, 0, "new")));
+        let renamed = Origin::new(70);
+        Origin::run(&renamed, || {
+            assert!(births.put(&records, &named(9, 3, 70, "old")));
+        });
+        std::mem::forget((births, renamed));
+        let (mut births, left) = next(&memory);
+        assert_eq!(left.unreported, [named(9, 3, 70, "old")]);
+        assert!(left.removed.contains(&Fid(8)));
+        let again = Origin::new(70);
+        Origin::run(&again, || assert_eq!(births.was_made(), Some(Fid(9))));
+        drop(again);
+        births.end(Fid(9));
+        let (_, found) = Records::open(Region::map(&memory).unwrap()).unwrap();
+        assert_eq!(found.len(), 0);
     }
 
     #[test]

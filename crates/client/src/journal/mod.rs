@@ -7,6 +7,7 @@ pub(crate) mod births;
 pub(crate) mod bytes;
 pub(crate) mod call_records;
 pub(crate) mod configuration;
+pub(crate) mod edits;
 pub(crate) mod errors;
 pub(crate) mod failures;
 pub(crate) mod handles;

@@ -51,6 +51,10 @@ pub(crate) const ATTEMPT: u8 = 16;
 /// A file that a call has found in its second attempt, and must find again.
 pub(crate) const PINNED: u8 = 17;
 
+/// A change of a file that the MDT knows, and of which it has not heard. Its mark says whether the kernel is
+/// answered, and whether the MDT has heard by now.
+pub(crate) const EDIT: u8 = 18;
+
 /// Body of a [`CHANGE`].
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct ChangeBody {

@@ -10,6 +10,7 @@ use wire::mdt::{SetAttr, WriteTicket};
 use super::attempts::{AttemptBody, AttemptJournal, AttemptRecord, FoundAttempts};
 use super::births::{BirthBody, FoundBirths, RecordedBirths};
 use super::bytes::RememberedBytes;
+use super::edits::{EditBody, FoundEdit, RecordedEdits};
 use super::failures::Reported;
 use super::handles::{OpenedAs, remember_handle};
 use super::nodes::FurtherNode;
@@ -33,6 +34,7 @@ pub(crate) struct Journal {
     next_order: u64,
     written_before: WrittenBefore,
     births: RecordedBirths,
+    edits: RecordedEdits,
     /// Requests of the kernel for which the process before had changed a size or space. Each note is kept
     /// until its request is answered.
     resized_for: HashMap<u64, Noted>,
@@ -218,7 +220,38 @@ impl Journal {
 
     /// The file that it had removed.
     pub fn was_removed(&mut self) -> Option<Fid> {
-        self.births.was_removed()
+        let removed = self.births.was_removed();
+        removed.or_else(|| self.edits.was_removed())
+    }
+
+    /// The change of a file that the MDT knows has that number, and is this one now. False: there is no room
+    /// for it.
+    pub fn put_edit(&mut self, number: u64, edit: EditBody) -> bool {
+        let order = self.take_order();
+        match &self.records {
+            Some(records) => self.edits.put(records, number, edit, order),
+            None => true,
+        }
+    }
+
+    /// The MDT has the change, or never will.
+    pub fn end_edit(&mut self, number: u64) {
+        self.edits.end(number);
+    }
+
+    /// All such changes are lost.
+    pub fn end_edits(&mut self) {
+        self.edits.end_all();
+    }
+
+    /// Records of such changes were found.
+    pub fn adopt_edits(&mut self, found: Vec<Found>) -> Vec<FoundEdit> {
+        self.edits.adopt(found)
+    }
+
+    /// A change that was found has that number now.
+    pub fn keep_edit(&mut self, number: u64, found: FoundEdit) {
+        self.edits.keep(number, found);
     }
 
     /// A file's size or space is about to be changed. `is_sent`: its OST has to be told. None: there is no

@@ -208,6 +208,7 @@ impl Client {
 /// Changes of files that the MDT knows are lost. The files are seen as they are there: nothing of what was
 /// known is valid any more.
 fn lose_edits(state: &mut State) {
+    state.journal.end_edits();
     let lost = state.births.edits_mut().take_all();
     if lost.is_empty() {
         return;

@@ -3,7 +3,7 @@
 //! that this process is settled, and drop those locks.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,12 +24,13 @@ use crate::journal::bytes::{self, FoundBytes};
 use crate::journal::call_records::Redone;
 use crate::journal::call_records::{found_answer, found_request, outcome_of_resent};
 use crate::journal::configuration::Configuration;
+use crate::journal::edits::FoundEdit;
 use crate::journal::errors;
 use crate::journal::failures::Reported;
 use crate::journal::handles::{HandleBody, OpenedAs};
 use crate::journal::nodes::FurtherNode;
 use crate::journal::record::{
-    ANSWER, ATTEMPT, BIRTH, BYTES, CHANGE, CONFIGURATION, ChangeBody, DIRECTORY_TIME, FAILED,
+    ANSWER, ATTEMPT, BIRTH, BYTES, CHANGE, CONFIGURATION, ChangeBody, DIRECTORY_TIME, EDIT, FAILED,
     FURTHER_NODE, HANDLE, NODE, PINNED, REQUEST, RESIZE, TARGET, TUNABLES, WRITTEN, decode,
 };
 use crate::journal::resizes::{self, FoundResize, Resize};
@@ -207,13 +208,7 @@ impl TakeoverState {
         for failed in self.take(FAILED).into_iter().filter_map(errors::found) {
             state.cache.inherit_write_errors(failed);
         }
-        let births = state.journal.adopt_births(self.take(BIRTH));
-        taken_over.births = births.unreported.len();
-        let last_birth = births.unreported.last().map_or(0, |body| body.order + 1);
-        births
-            .unreported
-            .into_iter()
-            .for_each(|body| state.restore_birth(body));
+        let (gone, last_unreported) = self.restore_unreported(state, &mut taken_over);
         for (dir, at) in state.journal.adopt_dates(self.take(DIRECTORY_TIME)) {
             state.restore_date(dir, at);
         }
@@ -233,15 +228,45 @@ impl TakeoverState {
         let later = taken_over.changes.iter().map(|(body, _)| body.order + 1);
         state
             .journal
-            .go_on_after(later.fold(self.records.get(WROTE).max(last_birth), u64::max));
+            .go_on_after(later.fold(self.records.get(WROTE).max(last_unreported), u64::max));
         taken_over.bytes = self.restore_contents(state, &mut taken_over.files);
-        // Of a file that was removed before anybody knew it there may be something left.
-        for fid in births.removed {
+        // Of a file that was removed there may be something left.
+        for fid in gone {
             taken_over.files.remove(&fid);
             taken_over.changes.retain(|(body, _)| body.fid != fid);
             state.with_pages(fid, |file| file.pages.discard(ByteRange::ALL));
         }
         taken_over
+    }
+
+    /// What the MDT does not know, in the order in which it was made and changed. The files that are gone,
+    /// and the order that comes after all of it.
+    fn restore_unreported(
+        &self,
+        state: &mut State,
+        taken_over: &mut TakenOver,
+    ) -> (HashSet<Fid>, u64) {
+        let births = state.journal.adopt_births(self.take(BIRTH));
+        let edits = state.journal.adopt_edits(self.take(EDIT));
+        taken_over.births = births.unreported.len();
+        taken_over.edits = edits.len();
+        let mut gone = births.removed;
+        let removed = edits.iter().filter_map(FoundEdit::removed);
+        gone.extend(removed);
+        let mut edits = edits.into_iter().peekable();
+        let mut last = 0;
+        for body in births.unreported {
+            while let Some(edit) = edits.next_if(|edit| edit.order < body.order) {
+                state.restore_edit(edit);
+            }
+            last = body.order + 1;
+            state.restore_birth(body);
+        }
+        for edit in edits {
+            last = edit.order + 1;
+            state.restore_edit(edit);
+        }
+        (gone, last)
     }
 
     /// Attributes changed, of each file those that it had last.
@@ -413,6 +438,7 @@ impl Client {
             handles,
             nodes,
             births,
+            edits,
             changes,
             files,
             mark,
@@ -440,8 +466,8 @@ impl Client {
         let took = self.0.clock.tick().since(began);
         tracing::warn!(
             "took over from a process that ended: {bytes} unwritten bytes, {changed} changed files, \
-             {births} files that the MDT did not know, {requests} requests under way, {handles} open files, {nodes} files known to the \
-             kernel, in {} ms",
+             {births} files that the MDT did not know, {edits} changes of others, \
+             {requests} requests under way, {handles} open files, {nodes} files known to the kernel, in {} ms",
             took.as_millis()
         );
         true

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use base::{BootEpoch, FsError, Name, TargetIndex, TargetName, Tick, Transno, Xid};
+use base::{BootEpoch, FsError, Name, TargetIndex, TargetName, Tick, Timestamp, Transno, Xid};
 use handover::Death;
 use rpc::{Answered, CallRecord, ClientSecret, ReplayRecord};
 use wire::FileKind;
@@ -20,6 +20,7 @@ mod contents;
 #[path = "in_order_tests.rs"]
 mod in_order;
 
+use crate::cache::edits::{Edit, Removal};
 use crate::executor::Origin;
 use crate::journal::attempts::AttemptBody;
 use crate::journal::call_records::RequestRecord;
@@ -300,6 +301,65 @@ fn attributes_changed_under_a_lock() {
                 _ => panic!("{found:?}: one file has one state"),
             };
             assert!(right.contains(&found), "{found} after step {reported}");
+        },
+    );
+}
+
+#[test]
+fn changes_of_a_file_that_the_mdt_knows() {
+    const DIR: Fid = Fid(0x100_0002);
+    let removal = Removal {
+        dir: DIR,
+        name: Name::new(b"f").unwrap(),
+        fid: FILE,
+        cookie: 7,
+        ctime: Timestamp::default(),
+    };
+    at_every_store(
+        |process| {
+            let state = &mut process.state;
+            let attr = attr_at(TargetIndex(0));
+            state.cache.inode(FILE).attrs.take(attr);
+            for step in 1..=2 {
+                let now = (Timestamp::default(), Tick(0));
+                let is_changed = state.amend((FILE, DIR), &mode(step as u16), now);
+                assert!(is_changed || process.death.has_come());
+                if !process.death.has_come() {
+                    process.reported = step;
+                }
+            }
+            if state.record_removal(&removal) {
+                state.remove_known(removal.clone(), Tick(0));
+            }
+            process.report(3);
+            let state = &mut process.state;
+            let number = state.births.edits().removal_of(DIR, &removal.name);
+            number.map(|number| state.end_edit(number));
+            process.report(4);
+        },
+        |next, reported| {
+            let edits = next.state.births.edits();
+            let found: Vec<u32> = edits
+                .all()
+                .map(|(number, _)| match edits.get(number) {
+                    Some(Edit::Amendment(amendment)) => {
+                        u32::from(amendment.attr.mode.unwrap_or_default())
+                    }
+                    Some(Edit::Removal(found)) if *found == removal => 3,
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            let right: &[&[u32]] = match reported {
+                0 => &[&[], &[1]],
+                1 => &[&[1], &[2]],
+                2 => &[&[2], &[3]],
+                3 => &[&[3], &[]],
+                _ => &[&[]],
+            };
+            assert!(
+                right.contains(&&found[..]),
+                "{found:?} after step {reported}"
+            );
         },
     );
 }

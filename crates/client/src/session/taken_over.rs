@@ -17,6 +17,8 @@ pub(crate) struct TakenOver {
     pub nodes: usize,
     /// Files that the MDT did not know.
     pub births: usize,
+    /// Changes of other files that it did not know.
+    pub edits: usize,
     pub changes: Vec<(ChangeBody, Record)>,
     pub files: BTreeSet<Fid>,
     /// A mark from before this process did anything.
@@ -32,6 +34,7 @@ impl TakenOver {
             handles: 0,
             nodes: 0,
             births: 0,
+            edits: 0,
             changes: Vec::new(),
             files: BTreeSet::new(),
             mark,

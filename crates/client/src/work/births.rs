@@ -189,6 +189,7 @@ impl Client {
             Err(FsError::Stale) if is_overtaken(&self.lock(), &set.dirs) => {
                 set.send_again(&mut self.lock());
             }
+            Err(FsError::Stale) if self.was_emptied_before(&set) => self.was_done_before(&set),
             Ok(_) => self.is_lost(&set, FsError::Io),
             Err(error) => self.is_lost(&set, error),
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use base::{Fid, FsError, Name, Timestamp};
 use dlm::Bits;
+use wire::update::Change;
 
 use crate::cache::directory::Named;
 use crate::cache::edits::{Bytes, Edit, Move, Removal};
@@ -30,14 +31,38 @@ impl Client {
         state.servers.forget_space();
     }
 
+    /// The set has nothing but names that went from directories that go themselves. So these are gone: the
+    /// process before has reported that, and not heard the answer.
+    pub(super) fn was_emptied_before(&self, set: &Set) -> bool {
+        let state = self.lock();
+        let edits = state.births.edits();
+        let is_of_names = |change: &Change| match change {
+            Change::Remove { .. } => true,
+            Change::SetAttr { fid, .. } => set.dirs.iter().any(|leased| leased.dir == *fid),
+            _ => false,
+        };
+        !state.locks.is_settled()
+            && set.dirs.iter().all(|leased| edits.is_removed(leased.dir))
+            && set.changes.iter().all(is_of_names)
+    }
+
+    /// Nothing is left to be reported of the set.
+    pub(super) fn was_done_before(&self, set: &Set) {
+        let mut state = self.lock();
+        for (_, number) in &set.edits {
+            state.end_edit(*number);
+        }
+        for (dir, until) in &set.dates {
+            state.end_date(*dir, *until);
+        }
+    }
+
     /// The MDT does not make the change. That is told, and what it has is seen again.
     pub(super) fn edit_is_lost(&self, number: u64, error: FsError) {
         let mut state = self.lock();
         let with = with(&state, number);
         let lost = with.into_iter().chain([number]);
-        let lost: Vec<_> = lost
-            .filter_map(|number| state.births.edits_mut().end(number))
-            .collect();
+        let lost: Vec<_> = lost.filter_map(|number| state.end_edit(number)).collect();
         for edit in lost {
             edit.log_loss(error);
             state.cache.add_write_error(edit.about(), FsError::Io);
@@ -107,6 +132,9 @@ fn is_done(state: &mut State, number: u64, (version, at): (u64, Timestamp)) {
         return;
     };
     let is_changed_since = state.births.edits_mut().acknowledged(number);
+    if !is_changed_since {
+        state.journal.end_edit(number);
+    }
     match edit {
         Edit::Removal(removal) => {
             state.cache.inode(removal.dir).attrs.born(version, at);

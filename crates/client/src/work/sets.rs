@@ -117,6 +117,16 @@ impl Message {
             set.files.push(file);
         }
     }
+
+    /// Names of the directory changed until then. A process that goes on for another knows that from them
+    /// alone.
+    fn changed_until(&mut self, dir: Fid, changed: Timestamp) {
+        let set = self.open.get(&BTreeSet::from([dir]));
+        let set = set.and_then(|place| self.sets.get_mut(*place));
+        for leased in set.into_iter().flat_map(|set| &mut set.dirs) {
+            leased.changed = leased.changed.later(changed);
+        }
+    }
 }
 
 /// The sets of a message. What it has no room for is to be sent again. Beside them the new files of which
@@ -228,7 +238,7 @@ fn put_removals(
     replaced: &HashMap<u64, Fid>,
 ) {
     numbers.sort_unstable();
-    let mut by_dir: HashMap<Fid, Vec<(u64, Part)>> = HashMap::new();
+    let mut by_dir: HashMap<Fid, (Vec<(u64, Part)>, Timestamp)> = HashMap::new();
     for number in numbers {
         let Some(Edit::Removal(removal)) = state.births.edits().get(number) else {
             continue;
@@ -247,16 +257,22 @@ fn put_removals(
             file: removal.fid,
             edit: Some(number),
         };
-        by_dir.entry(removal.dir).or_default().push((number, part));
+        let (parts, changed) = by_dir.entry(removal.dir).or_default();
+        parts.push((number, part));
+        *changed = changed.later(removal.ctime);
     }
     let last = |parts: &[(u64, Part)]| parts.last().map_or(0, |(number, _)| *number);
     let by_last: BTreeMap<u64, Fid> = by_dir
         .iter()
-        .map(|(dir, parts)| (last(parts), *dir))
+        .map(|(dir, (parts, _))| (last(parts), *dir))
         .collect();
     for dir in by_last.into_values() {
-        for (_, part) in by_dir.remove(&dir).into_iter().flatten() {
+        let Some((parts, changed)) = by_dir.remove(&dir) else {
+            continue;
+        };
+        for (_, part) in parts {
             message.put(state, &BTreeSet::from([dir]), vec![part]);
+            message.changed_until(dir, changed);
         }
     }
 }

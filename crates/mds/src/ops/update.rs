@@ -41,7 +41,7 @@ struct Set<'r> {
     replaced: VecDeque<Spot>,
     /// Uses that end with the set.
     ended: Vec<OpenHandle>,
-    /// The places of new files that an earlier sending of the set has made.
+    /// The places of changes of names that an earlier sending of the set has made.
     done: HashSet<usize>,
     /// The sequence of the client's that a new FID was last found to be of.
     sequence: Option<u64>,

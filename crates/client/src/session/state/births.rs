@@ -73,6 +73,22 @@ impl State {
         self.name_here(to, (fid, kind), links, now);
     }
 
+    /// The record of a file has the name that it is about to get. False: there is no room for it.
+    pub fn record_birth_at(&mut self, fid: Fid, to: Spot) -> bool {
+        let Some(attr) = self.cache.attr_of(fid).cloned() else {
+            return false;
+        };
+        let target = self.cache.inode(fid).target();
+        let new = NewFile {
+            fid,
+            attr,
+            cookie: to.cookie,
+            target: target.map(<[u8]>::to_vec).unwrap_or_default(),
+        };
+        let birth = Birth::new(to.dir, to.name, Tick(0));
+        self.journal.put_birth(body_of(&birth, &new), true)
+    }
+
     /// A file that nobody has heard of, which is no directory, has one more name from now on.
     pub fn link_birth(&mut self, fid: Fid, to: Spot, now: Timestamp) {
         let Some(kind) = self.cache.attr_of(fid).map(|attr| attr.kind) else {
@@ -138,6 +154,11 @@ impl State {
     /// Names of the directory changed at that time, in the process before.
     pub fn restore_date(&mut self, dir: Fid, at: Timestamp) {
         self.births.date(dir, at);
+        self.restore_date_of_names(dir, at);
+    }
+
+    /// Names of the directory changed at that time, in the process before; what has changed says so itself.
+    pub fn restore_date_of_names(&mut self, dir: Fid, at: Timestamp) {
         let changed = |state: &mut State| {
             state.cache.inode(dir).attrs.names_changed_here(0, at);
         };

@@ -11,6 +11,7 @@ use crate::cache::edits::{Amendment, Bytes, Edit, Move, Removal};
 use crate::cache::file::FileState;
 use crate::cache::listed::Listed;
 use crate::cache::local_changes::NameChange;
+use crate::journal::edits::{EditBody, FoundEdit};
 
 impl State {
     /// Names of the directory change here; it has so many more subdirectories.
@@ -32,8 +33,88 @@ impl State {
         let gone = NameChange::Removed(removal.name.clone());
         self.cache.name_changed(dir, gone, true);
         self.names_changed(dir, -i32::from(is_directory), now);
-        self.births.remove(removal, since);
+        self.remove_edit(removal, since);
         self.file_goes(fid, now);
+    }
+
+    /// The removal is to be reported, and what was changed of the file before is not.
+    fn remove_edit(&mut self, removal: Removal, since: Tick) {
+        if let Some(amended) = self.births.edits().amendment_of(removal.fid) {
+            self.journal.end_edit(amended);
+        }
+        self.births.remove(removal, since);
+    }
+
+    /// A removal that is about to be made is written down for the next process. False: there is no room, and
+    /// the MDT is to be asked.
+    pub fn record_removal(&mut self, removal: &Removal) -> bool {
+        let Removal {
+            dir,
+            name,
+            fid,
+            cookie,
+            ctime,
+        } = removal.clone();
+        let edit = EditBody::Removal {
+            dir,
+            name,
+            fid,
+            cookie,
+            ctime,
+        };
+        self.journal.put_edit(self.births.newest() + 1, edit)
+    }
+
+    /// The same of attributes, with what has changed of them before.
+    fn record_amendment(&mut self, amendment: &Amendment) -> bool {
+        let edits = self.births.edits();
+        let number = edits.amendment_of(amendment.fid);
+        let edit = EditBody::Amendment {
+            lease: amendment.lease,
+            fid: amendment.fid,
+            attr: edits.amended_by(amendment),
+        };
+        let number = number.unwrap_or(self.births.newest() + 1);
+        self.journal.put_edit(number, edit)
+    }
+
+    /// The MDT has not heard of a change that the process before has made.
+    pub fn restore_edit(&mut self, found: FoundEdit) {
+        let (since, number) = (Tick(0), self.births.newest() + 1);
+        let number = match found.edit.clone() {
+            EditBody::Removal {
+                dir,
+                name,
+                fid,
+                cookie,
+                ctime,
+            } => {
+                let removal = Removal {
+                    dir,
+                    name,
+                    fid,
+                    cookie,
+                    ctime,
+                };
+                self.restore_date_of_names(dir, ctime);
+                self.births.edits_mut().drop_mtime(dir);
+                self.remove_edit(removal, since);
+                number
+            }
+            EditBody::Amendment { lease, fid, attr } => {
+                let amendment = Amendment { lease, fid, attr };
+                let known = self.births.edits().amendment_of(fid);
+                self.births.amend(amendment, since);
+                known.unwrap_or(number)
+            }
+        };
+        self.journal.keep_edit(number, found);
+    }
+
+    /// The MDT has made the change, or never will.
+    pub fn end_edit(&mut self, number: u64) -> Option<Edit> {
+        self.journal.end_edit(number);
+        self.births.edits_mut().end(number)
     }
 
     /// The file has no name any more.
@@ -71,7 +152,7 @@ impl State {
     /// A file that has moved goes with its only name. Of a file that lost that name to it before, the MDT is
     /// still to hear that.
     pub fn remove_moved(&mut self, number: u64, (now, since): (Timestamp, Tick)) {
-        let Some(Edit::Move(moved)) = self.births.edits_mut().end(number) else {
+        let Some(Edit::Move(moved)) = self.end_edit(number) else {
             return;
         };
         let Move {
@@ -145,15 +226,20 @@ impl State {
             .is_some_and(|inode| self.may_amend(fid, inode.dir()))
     }
 
-    /// Changes attributes of a file that the MDT knows.
-    pub fn amend(&mut self, (fid, lease): (Fid, Fid), change: &SetAttr, now: (Timestamp, Tick)) {
+    /// Changes attributes of a file that the MDT knows. False: the MDT is to be asked.
+    pub fn amend(
+        &mut self,
+        (fid, lease): (Fid, Fid),
+        change: &SetAttr,
+        now: (Timestamp, Tick),
+    ) -> bool {
         let attrs = &mut self.cache.inode(fid).attrs;
         let Some(known) = attrs.known() else {
-            return;
+            return false;
         };
         let before = known.mtime_set.later(known.ctime);
         let Some(attr) = attrs.change_here(change, now.0.later(before)) else {
-            return;
+            return false;
         };
         let is_mode = change.mode.is_some()
             || (lease != fid && dropped_privileges(change) != Privileges::Keep);
@@ -165,7 +251,14 @@ impl State {
             mtime: change.mtime.map(|_| (attr.mtime, attr.mtime_set)),
             ctime: attr.ctime,
         };
-        self.births.amend(Amendment { lease, fid, attr }, now.1);
+        let amendment = Amendment { lease, fid, attr };
+        if !self.record_amendment(&amendment) {
+            // What the MDT answers is believed.
+            self.cache.inode(fid).attrs.cover_lost();
+            return false;
+        }
+        self.births.amend(amendment, now.1);
+        true
     }
 }
 

@@ -8,7 +8,7 @@ use wire::{FileKind, SizeState};
 
 use super::files::bounded;
 use super::wrong::{Checked, Of, refuse};
-use super::{Set, made_by};
+use super::{Set, made_by, name_of};
 use crate::keys::{self, Table};
 use crate::mutation::Mutation;
 use crate::opens::Open;
@@ -18,17 +18,18 @@ use crate::records::{DIRECTORY_BYTES, Inode, Place};
 use crate::txn::File;
 
 impl Set<'_> {
-    /// Finds the new files that are in their places already, which only the process before may have made.
+    /// Finds what only the process before may have done. New files are in their places already, and names
+    /// that were to go lead nowhere.
     pub(super) fn find_done(&mut self, ctx: &Ctx<'_, '_>) -> Checked<()> {
         if !ctx.may_be_done {
             return Ok(());
         }
         for (change, one) in self.changes.iter().enumerate() {
-            let Change::Make { dir, name, made } = one else {
+            let (Some((dir, name)), Some(new)) = (name_of(one), left_by(one)) else {
                 continue;
             };
-            let found = ctx.txn.find(self.dir(*dir), name).of(change)?;
-            if found.is_some_and(|(_, dirent)| dirent.fid == made.file.fid) {
+            let found = ctx.txn.find(self.dir(dir), name).of(change)?;
+            if found.map(|(_, dirent)| dirent.fid) == new {
                 self.done.insert(change);
             }
         }
@@ -197,6 +198,17 @@ impl Set<'_> {
             });
         }
         Ok(())
+    }
+}
+
+/// The file that the name leads to after a change that may be found done. None: it may not.
+fn left_by(change: &Change) -> Option<Option<Fid>> {
+    match change {
+        Change::Remove { .. } => Some(None),
+        Change::Make { .. } | Change::Replace { .. } => {
+            made_by(change).map(|made| Some(made.file.fid))
+        }
+        _ => None,
     }
 }
 

@@ -17,6 +17,9 @@ impl<'r> Set<'r> {
     /// Takes away the names that go or are replaced.
     pub(super) fn detach(&mut self, ctx: &mut Ctx<'_, '_>) -> Checked<()> {
         for (change, one) in self.changes.iter().enumerate() {
+            if self.done.contains(&change) {
+                continue;
+            }
             let (dir, name, fid, ctime) = match one {
                 Change::Remove {
                     dir,
@@ -56,7 +59,7 @@ impl<'r> Set<'r> {
     pub(super) fn attach(&mut self, ctx: &mut Ctx<'_, '_>) -> Checked<()> {
         for (change, one) in self.changes.iter().enumerate() {
             match one {
-                Change::Make { .. } if self.done.contains(&change) => {}
+                Change::Make { .. } | Change::Replace { .. } if self.done.contains(&change) => {}
                 Change::Make { dir, name, made } => {
                     let spot = self.free_spot(ctx, (*dir, name), change)?;
                     self.put(ctx, (*dir, name), (spot, made.file.fid), change)?;
