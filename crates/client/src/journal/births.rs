@@ -225,7 +225,7 @@ mod tests {
         BirthBody {
             fid: Fid(fid),
             dir: Fid(1),
-            name: Name::new(b"f").expect("good"),
+            name: Name::try_from(format!("f{fid}").as_str()).expect("good"),
             attr: attr_at(TargetIndex(0)),
             cookie: 7,
             target: Vec::new(),
