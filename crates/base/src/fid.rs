@@ -101,6 +101,15 @@ pub struct SequenceRange {
     pub count: u64,
 }
 
+impl SequenceRange {
+    /// There is one, and all are such as clients are granted.
+    pub fn is_grantable(self) -> bool {
+        let last = self.first.checked_add(self.count);
+        let is_within = last.is_some_and(|end| end <= Fid::SEQUENCE_MAX + 1);
+        self.first >= Fid::SEQUENCE_FIRST && self.count > 0 && is_within
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +122,20 @@ mod tests {
             assert_eq!(fid.to_string().parse(), Ok(fid));
         }
         assert_eq!(Fid::new(0, 1), Fid::ROOT);
+    }
+
+    #[test]
+    fn a_grant_has_sequences_that_clients_may_have() {
+        let (first, last) = (Fid::SEQUENCE_FIRST, Fid::SEQUENCE_MAX);
+        let is_grantable = |(first, count)| SequenceRange { first, count }.is_grantable();
+        let sound = [(first, 1), (first, last - first + 1), (last, 1)];
+        assert_eq!(sound.map(is_grantable), [true; 3]);
+        let not = [(first, 0), (first - 1, 1), (0, 1), (last, 2), (last + 1, 1)];
+        assert_eq!(not.map(is_grantable), [false; 5]);
+        assert_eq!(
+            [(u64::MAX, 1), (first, u64::MAX)].map(is_grantable),
+            [false; 2]
+        );
     }
 
     #[test]

@@ -54,6 +54,11 @@ fn a_target_on_a_block_device_is_served_and_checked_and_a_device_with_something_
         "head -c 20000000 /dev/urandom > mnt/large && seq 100000 > mnt/seq && sync mnt/*",
     )
     .worked();
+    let formatted = shell(at, &format!("mkfs.ext4 -qF {}", device.path));
+    assert!(
+        formatted.code != Some(0),
+        "while it is served: {formatted:?}"
+    );
     let free = shell(at, "stat -fc %b mnt");
     let bytes = free.worked().trim().parse::<u64>().unwrap() * 4096;
     assert!((130 << 20..150 << 20).contains(&bytes), "{bytes}");

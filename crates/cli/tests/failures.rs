@@ -90,6 +90,29 @@ fn every_verb_has_help() {
     }
 }
 
+/// A link of another user could lead what is written there anywhere.
+#[test]
+fn what_belongs_to_another_user_is_left_alone() {
+    if needs_root() {
+        return;
+    }
+    let dir = place();
+    glint(dir.path(), &["format", "D"]).worked();
+    let ours = dir.path().join("ours");
+    fs::write(&ours, "words").unwrap();
+    let link = dir.path().join("D/ost0/superblock.new");
+    std::os::unix::fs::symlink(&ours, link).unwrap();
+    for theirs in ["D", "D/ost0"] {
+        shell(dir.path(), &format!("chown 61002 {theirs}")).worked();
+        for words in [&["serve", "D"][..], &["fsck", "D"], &["upgrade", "D"], &UP] {
+            let ran = glint(dir.path(), words);
+            ran.failed_saying(&[theirs, " belongs to user 61002", "chown -R"]);
+        }
+        shell(dir.path(), &format!("chown 0 {theirs}")).worked();
+    }
+    assert_eq!(fs::read_to_string(&ours).unwrap(), "words");
+}
+
 #[test]
 fn a_directory_with_other_files_is_left_alone() {
     let dir = place();
@@ -104,7 +127,13 @@ fn a_directory_with_other_files_is_left_alone() {
     glint(dir.path(), &["serve", "D"]).failed_saying(&said);
     let said =
         ["D holds 412 files that are not Glint's, and no target; name the directory of a target"];
-    glint(dir.path(), &["fsck", "D"]).failed_saying(&said);
+    for words in [
+        &["fsck", "D"][..],
+        &["upgrade", "D"],
+        &["target", "picture", "D"],
+    ] {
+        glint(dir.path(), words).failed_saying(&said);
+    }
     assert_eq!(fs::read_dir(&other).unwrap().count(), 412);
 }
 

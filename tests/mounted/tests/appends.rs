@@ -4,8 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where a step fails")]
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{IoSlice, Read as _, Seek as _, SeekFrom, Write};
+use std::io::{BufRead as _, BufReader, IoSlice, Read as _, Seek as _, SeekFrom, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -104,6 +105,58 @@ fn a_record_longer_than_a_request_comes_in_one_piece() {
     let mut found: Vec<u8> = records.collect();
     found.sort_unstable();
     assert_eq!(found, Vec::from_iter(0..4 * LONG_RECORDS as u8));
+}
+
+/// Appends what it has at hand and then a mapped file, once it is told to.
+const APPENDS_SLOWLY: &str = "import mmap,os,sys
+log,source=sys.argv[1:]
+with open(source,'rb') as file:
+    slow=mmap.mmap(file.fileno(),0,prot=mmap.PROT_READ)
+fd=os.open(log,os.O_WRONLY|os.O_APPEND)
+print(flush=True)
+sys.stdin.readline()
+print(os.writev(fd,[b'a'*1500000,slow]))";
+
+/// The end of the record comes from a mount that stands still for a while.
+#[test]
+fn a_record_whose_bytes_come_slowly_comes_in_one_piece() {
+    let cluster = Cluster::with_mounts(2);
+    let mut slow = Cluster::with_mounts(1);
+    let source = slow.root(0).join("source");
+    fs::write(&source, vec![b'a'; LONG]).unwrap();
+    let [here, there] = [0, 1].map(|mount| cluster.root(mount).join("log"));
+    fs::write(&here, "").unwrap();
+    let mut program = Command::new("python3");
+    program.args(["-c", APPENDS_SLOWLY]).args([&here, &source]);
+    let mut program = program
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(program.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "");
+    slow.freeze_mount(0);
+    drop(program.stdin.take());
+    while fs::metadata(&here).unwrap().len() == 0 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let other = thread::spawn(move || {
+        let mut log = OpenOptions::new().append(true).open(there).unwrap();
+        log.write_all(&[b'b'; 100]).unwrap();
+    });
+    // Longer than a call that is broken off is waited for.
+    thread::sleep(Duration::from_secs(3));
+    slow.thaw_mount(0);
+    assert_eq!(
+        said.next().unwrap().unwrap(),
+        (1_500_000 + LONG).to_string()
+    );
+    assert!(program.wait().unwrap().success());
+    other.join().unwrap();
+    let bytes = fs::read(&here).unwrap();
+    let (record, rest) = bytes.split_at(1_500_000 + LONG);
+    assert!(record.iter().all(|byte| *byte == b'a'), "torn");
+    assert_eq!(rest, [b'b'; 100]);
 }
 
 /// The last bytes of the file, read through the kernel's pages.

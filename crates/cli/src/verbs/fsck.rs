@@ -16,9 +16,7 @@ use mds::records::State;
 use mds::store::Store;
 use oss::fsck::Whose;
 use storage::extents::{ExtentObjects, Options};
-use storage::{
-    Disk, Kv, KvOptions, ObjectStore, StorageError, TableId, Target, TargetDir, TargetError,
-};
+use storage::{Disk, Kv, KvOptions, ObjectStore, StorageError, TableId, Target, TargetDir};
 use wire::hash::NameHasher;
 
 use self::checked::Checked;
@@ -63,7 +61,8 @@ impl Fsck {
                 true => TargetDir::open(dir),
                 false => TargetDir::open_to_look_at(dir),
             };
-            targets.extend(opened.map_err(unopened)?.into_targets());
+            let opened = opened.map_err(|error| error.where_one_was_looked_for().to_string())?;
+            targets.extend(opened.into_targets());
         }
         one_file_system(&targets)?;
         let checked = Checker::new(self.repair).check_all(&targets);
@@ -97,14 +96,6 @@ impl Fsck {
             true => format!("{target}: {} mended, {} left", mended.len(), checked.left()),
             false => format!("{target}: {errors} errors, {warnings} warnings"),
         });
-    }
-}
-
-/// There is nothing to format where a target was looked for.
-fn unopened(error: TargetError) -> String {
-    match error {
-        TargetError::NotOurs { dir, files } => TargetError::OthersAlone { dir, files }.to_string(),
-        error => error.to_string(),
     }
 }
 

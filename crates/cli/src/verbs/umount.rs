@@ -348,7 +348,9 @@ fn awaited(endpoint: &Endpoint) -> String {
     let Ok(Answer::Status(status)) = endpoint.ask(&Question::Status) else {
         return String::new();
     };
-    let away = status.targets.iter().filter(|(_, how)| *how != "connected");
+    // One that the mount has left has all that it is to have.
+    let is_away = |how: &str| !["connected", "left"].contains(&how);
+    let away = status.targets.iter().filter(|(_, how)| is_away(how));
     let away: Vec<String> = away
         .map(|(target, how)| format!("{target} ({how})"))
         .collect();

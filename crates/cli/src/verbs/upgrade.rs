@@ -29,7 +29,8 @@ pub struct Upgrade {
 impl Upgrade {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
-        let opened = TargetDir::open_to_upgrade(&self.dir).map_err(|error| error.to_string())?;
+        let opened = TargetDir::open_to_upgrade(&self.dir)
+            .map_err(|error| error.where_one_was_looked_for().to_string())?;
         let mut left = Vec::new();
         for mut target in opened.into_targets() {
             left.extend(self.upgrade(&mut target)?);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use threads::JoinHandle;
 use threads::{Condvar, Mutex};
 
-use base::{Clock, Fid, FsError, TargetIndex};
+use base::{Clock, Fid, FsError, TargetIndex, Tick};
 use rpc::{Peer, Policy};
 use wire::mgs;
 
@@ -324,13 +324,13 @@ impl Client {
             let mut state = self.lock();
             state.locks.tick(now);
             state.servers.tick();
-            state.end_broken_appends(now);
             let bytes = self.0.params.cache_bytes_max();
             state.handles.share_readahead(bytes / 2);
             if state.locks.is_settled() {
                 state.journal.grow_old(now);
             }
         }
+        self.end_broken_appends(now);
         self.shrink_cache();
         crate::cache::pages::give_back_some();
         self.report_aged_births();
@@ -340,6 +340,21 @@ impl Client {
         self.release_pinned();
         self.end_uncovered_executions();
         self.send_releases();
+    }
+
+    /// Gives up the appends of which nothing more has come and whose calls do not go on.
+    fn end_broken_appends(&self, now: Tick) {
+        let late = self.lock().long_appends.late(now);
+        if late.is_empty() {
+            return;
+        }
+        // It asks the system, so without the lock.
+        let going_on: Vec<Fid> = late
+            .iter()
+            .copied()
+            .filter(|fid| self.0.kernel.is_appending(*fid))
+            .collect();
+        self.lock().end_broken_appends(&late, &going_on, now);
     }
 
     /// Everything done is durable and every file that is not open is closed at the MDT.

@@ -49,6 +49,10 @@ impl KernelCache for BusyKernel {
         done.send(());
     }
 
+    fn is_appending(&self, _: Fid) -> bool {
+        false
+    }
+
     fn let_go(&self, _: Vec<Fid>) {}
 }
 

@@ -232,6 +232,9 @@ impl Shared {
             let mdt::Reply::Sequences { range, name_key } = reply else {
                 return Err(unexpected(&reply));
             };
+            if !range.is_grantable() {
+                return Err(unexpected(&reply));
+            }
             let state = self.lock();
             // What was granted before an eviction is burnt.
             if state.servers.is_of_this_boot(mark) {

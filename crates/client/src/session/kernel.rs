@@ -58,6 +58,9 @@ pub trait KernelCache: Send + Sync {
     /// say so late.
     fn after_closes(&self, done: Sender<()>);
 
+    /// A program is in a call that has appended to the file and goes on, as far as can be known.
+    fn is_appending(&self, fid: Fid) -> bool;
+
     /// The kernel shall drop what it has of these files, all of it true, as far as nobody uses them.
     /// A kernel that cannot be asked drops them when it needs the memory.
     fn let_go(&self, files: Vec<Fid>);
@@ -86,6 +89,10 @@ impl KernelCache for NoKernel {
 
     fn after_closes(&self, done: Sender<()>) {
         done.send(());
+    }
+
+    fn is_appending(&self, _fid: Fid) -> bool {
+        false
     }
 
     fn let_go(&self, _files: Vec<Fid>) {}

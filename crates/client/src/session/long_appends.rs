@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use base::{Fid, Tick};
 
-/// A request that comes later than this is that of another append: its call was broken off.
+/// Where nothing has come for so long, it is asked whether the call goes on.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// A request that comes later than this is not waited for. Far less than the time after which a mount that
+/// does not give a lock back is evicted.
+const PATIENCE_MAX: Duration = Duration::from_secs(20);
 
 /// Files to which more of an append is to come, and when the last of it came.
 #[derive(Debug, Default)]
@@ -31,11 +34,25 @@ impl LongAppends {
         self.0.remove(&fid).is_some()
     }
 
-    /// Those of which nothing more has come for long.
-    pub fn broken_off(&self, now: Tick) -> Vec<Fid> {
-        let late = |since: &Tick| now.since(*since) > PATIENCE;
-        let files = self.0.iter().filter(|(_, since)| late(since));
-        files.map(|(fid, _)| *fid).collect()
+    /// Those of which nothing more has come for a while.
+    pub fn late(&self, now: Tick) -> Vec<Fid> {
+        self.silent_for(PATIENCE, now).collect()
+    }
+
+    /// Of the late ones those that are broken off: their calls do not go on, or are waited for no longer.
+    pub fn broken_off(&self, late: &[Fid], going_on: &[Fid], now: Tick) -> Vec<Fid> {
+        let is_late: Vec<Fid> = self.late(now);
+        let is_over: Vec<Fid> = self.silent_for(PATIENCE_MAX, now).collect();
+        let is_broken = |fid: &&Fid| {
+            is_late.contains(fid) && (!going_on.contains(fid) || is_over.contains(fid))
+        };
+        late.iter().filter(is_broken).copied().collect()
+    }
+
+    fn silent_for(&self, time: Duration, now: Tick) -> impl Iterator<Item = Fid> {
+        let files = self.0.iter();
+        let silent = files.filter(move |(_, since)| now.since(**since) > time);
+        silent.map(|(fid, _)| *fid)
     }
 }
 
@@ -50,9 +67,24 @@ mod tests {
         assert!(!appends.end(file) && appends.goes_on(file, begun));
         let later = begun.after(PATIENCE);
         assert!(!appends.goes_on(file, later) && appends.is_under_way(file));
-        assert!(appends.broken_off(later.after(PATIENCE)).is_empty());
+        assert!(appends.late(later.after(PATIENCE)).is_empty());
         let late = later.after(PATIENCE + Duration::from_millis(1));
-        assert_eq!(appends.broken_off(late), [file]);
+        assert_eq!(appends.late(late), [file]);
+        assert!(appends.broken_off(&[file], &[file], late).is_empty());
+        assert_eq!(appends.broken_off(&[file], &[], late), [file]);
+        let over = later.after(PATIENCE_MAX + Duration::from_millis(1));
+        assert_eq!(appends.broken_off(&[file], &[file], over), [file]);
         assert!(appends.end(file) && !appends.is_under_way(file));
+    }
+
+    #[test]
+    fn more_that_comes_while_its_call_is_asked_about_is_not_late() {
+        let (file, begun) = (Fid(7), Tick::default());
+        let mut appends = LongAppends::default();
+        appends.goes_on(file, begun);
+        let late = begun.after(PATIENCE * 2);
+        assert_eq!(appends.late(late), [file]);
+        appends.goes_on(file, late);
+        assert!(appends.broken_off(&[file], &[], late).is_empty());
     }
 }

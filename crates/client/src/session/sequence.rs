@@ -33,7 +33,7 @@ impl FidMint {
         Some(Fid::new(sequence, object))
     }
 
-    /// The MDT has granted these.
+    /// The MDT has granted these, which are such as are granted.
     pub fn supply(&self, range: SequenceRange, name_key: u64) {
         let mut supply = self
             .0

@@ -22,6 +22,8 @@ pub(super) struct Appending {
     threads: Mutex<HashMap<u32, Left>>,
     /// All bytes that the call of a thread writes; none: the kernel does not say.
     bytes_of: fn(u32) -> Option<u64>,
+    /// A thread may be in a call that writes.
+    may_be_writing: fn(u32) -> bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,15 +34,16 @@ struct Left {
 
 impl Default for Appending {
     fn default() -> Appending {
-        Appending::new(caller::bytes_to_write)
+        Appending::new(caller::bytes_to_write, caller::may_be_writing)
     }
 }
 
 impl Appending {
-    fn new(bytes_of: fn(u32) -> Option<u64>) -> Appending {
+    fn new(bytes_of: fn(u32) -> Option<u64>, may_be_writing: fn(u32) -> bool) -> Appending {
         Appending {
             threads: Mutex::default(),
             bytes_of,
+            may_be_writing,
         }
     }
 
@@ -63,6 +66,13 @@ impl Appending {
         goes_on
     }
 
+    /// A thread whose call appends more to the file may be in that call still.
+    pub fn is_under_way(&self, fid: Fid) -> bool {
+        let threads = self.lock();
+        let mut of_file = threads.iter().filter(|(_, left)| left.fid == fid);
+        of_file.any(|(thread, _)| (self.may_be_writing)(*thread))
+    }
+
     /// `thread` is told that its call has failed, or asks something else.
     pub fn ended(&self, thread: u32) {
         self.lock().remove(&thread);
@@ -82,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_call_goes_on_until_all_its_bytes_have_come() {
-        let appending = Appending::new(|_| Some(2 * MOST + 5));
+        let appending = Appending::new(|_| Some(2 * MOST + 5), |_| true);
         let goes_on = |bytes| appending.goes_on(1, FILE, (bytes, MOST));
         let whole = [MOST - 100, MOST, 105].map(goes_on);
         assert_eq!(whole, [true, true, false]);
@@ -96,13 +106,23 @@ mod tests {
 
     #[test]
     fn what_fits_in_one_request_or_is_not_known_does_not_go_on() {
-        let small = Appending::new(|_| panic!("nobody asks"));
+        let small = Appending::new(|_| panic!("nobody asks"), |_| true);
         assert!(!small.goes_on(1, FILE, (MOST - LACKS_MAX - 1, MOST)));
-        let exact = Appending::new(|_| Some(MOST));
+        let exact = Appending::new(|_| Some(MOST), |_| true);
         assert!(!exact.goes_on(1, FILE, (MOST, MOST)));
-        let unknown = Appending::new(|_| None);
+        let unknown = Appending::new(|_| None, |_| true);
         assert!(!unknown.goes_on(1, FILE, (MOST, MOST)));
-        let nobody = Appending::new(|_| Some(3 * MOST));
+        let nobody = Appending::new(|_| Some(3 * MOST), |_| true);
         assert!(!nobody.goes_on(0, FILE, (MOST, MOST)));
+    }
+    #[test]
+    fn an_append_is_under_way_while_its_thread_may_write() {
+        let appending = Appending::new(|_| Some(3 * MOST), |thread| thread == 1);
+        assert!(!appending.is_under_way(FILE));
+        assert!(appending.goes_on(2, FILE, (MOST, MOST)) && !appending.is_under_way(FILE));
+        assert!(appending.goes_on(1, FILE, (MOST, MOST)) && appending.is_under_way(FILE));
+        assert!(!appending.is_under_way(Fid(8)));
+        appending.ended(1);
+        assert!(!appending.is_under_way(FILE));
     }
 }

@@ -322,6 +322,27 @@ pub(super) fn bytes_to_write(thread: u32) -> Option<u64> {
     }
 }
 
+/// The thread may be in a call that writes. While it has a processor, or waits for one, the kernel does not
+/// say in which.
+pub(super) fn may_be_writing(thread: u32) -> bool {
+    let call = told(thread, "syscall");
+    let number = call
+        .as_deref()
+        .and_then(|call| call.split_whitespace().next());
+    number.is_some_and(|number| match number {
+        "running" => true,
+        number => number.parse().is_ok_and(|number| WRITES.contains(&number)),
+    })
+}
+
+const WRITES: [libc::c_long; 5] = [
+    libc::SYS_write,
+    libc::SYS_pwrite64,
+    libc::SYS_writev,
+    libc::SYS_pwritev,
+    libc::SYS_pwritev2,
+];
+
 /// Parts of one call's memory: the kernel takes no more.
 const PARTS_MAX: usize = 1024;
 const PART_BYTES: usize = 16;

@@ -10,6 +10,7 @@ use client::kernel::{Forget, ForgetName, KernelCache};
 use tracing::{debug, error, trace};
 
 use super::answers::{Answers, Late, SharedAnswers};
+use super::appending::Appending;
 use super::nodes::Nodes;
 use super::reading::Reading;
 use crate::kernel::notify::{LateNotice, NoticePort, NotifyQueueConfig};
@@ -79,6 +80,7 @@ struct Waiter {
 pub struct Gate {
     pub(super) nodes: Nodes,
     pub(super) reading: Reading,
+    pub(super) appending: Appending,
     answers: SharedAnswers,
     rim: Mutex<Option<Rim>>,
 }
@@ -341,6 +343,10 @@ impl KernelCache for Gate {
             self.reading
                 .after(move || notifier.after_requests(|| drop(done)));
         }
+    }
+
+    fn is_appending(&self, fid: Fid) -> bool {
+        self.appending.is_under_way(fid)
     }
 
     fn let_go(&self, files: Vec<Fid>) {

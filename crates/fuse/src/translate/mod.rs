@@ -30,7 +30,6 @@ use crate::kernel::{
     Delivery, Early, Granted, Handler, Heard, InitOffer, InitWish, Notifier, Op, Opened, Replier,
     Request,
 };
-use appending::Appending;
 use gate::Gate;
 use nodes::{Nodes, Place, Sequel, Telling, Told};
 use parked::{Parked, Promise, take};
@@ -52,7 +51,6 @@ pub(crate) struct Context {
     granted: OnceLock<Granted>,
     retries: Retries,
     told_names: ToldNames,
-    appending: Appending,
     selinux: bool,
 }
 
@@ -78,7 +76,6 @@ impl FileSystem {
             granted: OnceLock::new(),
             retries: Retries::new(caller::call),
             told_names: ToldNames::default(),
-            appending: Appending::default(),
             selinux: std::path::Path::new("/sys/fs/selinux").exists(),
         };
         Ok(FileSystem {

@@ -604,7 +604,7 @@ fn write(asked: Asked, fid: Fid, process: Process, write: WriteRequest<'_>) {
         match written.await {
             Ok(length) => answer.written(fid, length as u64),
             Err(failure) => {
-                answer.context.appending.ended(answer.thread);
+                answer.context.gate.appending.ended(answer.thread);
                 answer.error(failure);
             }
         }
@@ -616,7 +616,7 @@ impl Asked {
     fn append_goes_on(&self, fid: Fid, bytes: usize) -> bool {
         let most = self.context.granted.get().map(|granted| granted.max_write);
         let piece = (bytes as u64, most.map_or(u64::MAX, u64::from));
-        self.context.appending.goes_on(self.thread, fid, piece)
+        self.context.gate.appending.goes_on(self.thread, fid, piece)
     }
 }
 

@@ -1,23 +1,26 @@
 //! A [`Disk`] that is a file or block device, held exclusively.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use base::ByteRange;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
+use nix::libc;
 use nix::unistd::{Whence, lseek};
 
 use super::device::{Backing, Disk};
 use crate::error::{Result, StorageError};
 use crate::fence::{Fence, kernel};
 use crate::objects::page_cache;
+use crate::regular;
 use crate::space::SpaceStat;
-use crate::target::lock::{ExclusiveLock, lock_exclusive};
+use crate::target::lock::{ENDING_MAX, ExclusiveLock, LOOK, lock_exclusive};
 
 /// A file or block device under an exclusive `flock`, so that two processes never share it. Where
 /// it is a target's, written only while the target's fence is held.
@@ -40,10 +43,17 @@ impl FileDisk {
         FileDisk::open_with(path.into(), OpenOptions::new().read(true), false)
     }
 
-    /// The same for a target's file, with a `flock` only if `locked`.
+    /// The same for a target's file, with a `flock` only if `locked`. While a block device is open the
+    /// kernel keeps other programs from mounting and formatting it.
     pub(crate) fn open_fenced(path: PathBuf, fence: Arc<Fence>, locked: bool) -> Result<FileDisk> {
         let mut options = OpenOptions::new();
-        let disk = FileDisk::open_with(path, options.read(true).write(true), locked)?;
+        options.read(true).write(true);
+        let is_device = fs::metadata(&path).is_ok_and(|found| found.file_type().is_block_device());
+        let file = match is_device {
+            true => open_alone(&path, &options)?,
+            false => open_now(&path, &options)?,
+        };
+        let disk = FileDisk::of(path, file, locked)?;
         Ok(FileDisk {
             fence: Some(fence),
             ..disk
@@ -58,9 +68,11 @@ impl FileDisk {
     }
 
     fn open_with(path: PathBuf, options: &OpenOptions, locked: bool) -> Result<FileDisk> {
-        let file = options
-            .open(&path)
-            .map_err(|e| StorageError::from_io(path.display(), "open it", &e))?;
+        let file = open_now(&path, options)?;
+        FileDisk::of(path, file, locked)
+    }
+
+    fn of(path: PathBuf, file: File, locked: bool) -> Result<FileDisk> {
         let lock = match locked {
             true => Some(lock_exclusive(&file, &path)?),
             false => None,
@@ -94,6 +106,30 @@ impl FileDisk {
     fn error(&self, action: &'static str) -> impl Fn(std::io::Error) -> StorageError {
         let at = self.path.display().to_string();
         move |error| StorageError::from_io(&at, action, &error)
+    }
+}
+
+fn open_now(path: &Path, options: &OpenOptions) -> Result<File> {
+    let opened = regular::open_or_device(path, options, 0);
+    opened.map_err(|error| StorageError::from_io(path.display(), "open it", &error))
+}
+
+/// Opens a device for this process alone. One that was killed may have it for a moment longer.
+fn open_alone(path: &Path, options: &OpenOptions) -> Result<File> {
+    let began = Instant::now();
+    loop {
+        match regular::open_or_device(path, options, libc::O_EXCL) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => {}
+            opened => {
+                let failed = |error| StorageError::from_io(path.display(), "open it", &error);
+                return opened.map_err(failed);
+            }
+        }
+        if began.elapsed() > ENDING_MAX {
+            let reason = "another program has it for itself, or it is mounted";
+            return Err(StorageError::refused(path.display(), reason));
+        }
+        std::thread::sleep(LOOK);
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::fs::{self, DirBuilder, DirEntry, File, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::unistd::geteuid;
 
 use base::{BootEpoch, Rng, TargetIndex, TargetKind, TargetName, Timestamp};
 
@@ -476,6 +477,7 @@ impl TargetDir {
             },
             _ => TargetError::io(dir, "open it", &error),
         })?;
+        must_be_ours(dir)?;
         making::finish(dir)?;
         let (superblocks, _) = TargetDir::existing(dir)?;
         if superblocks.is_empty() {
@@ -491,6 +493,7 @@ impl TargetDir {
         };
         let locked = superblocks.into_iter().map(|superblock| {
             let path = dir.join(dir_name(superblock.target));
+            must_be_ours(&path)?;
             let lock = hold(&path, process)?;
             Ok((path, lock))
         });
@@ -549,6 +552,7 @@ impl TargetDir {
     /// they are those, and nobody serves one.
     pub fn erase(dir: &Path, targets: &[TargetName]) -> Result<()> {
         refuse_twice(targets)?;
+        must_be_ours(dir)?;
         making::finish(dir)?;
         let path = |target: TargetName| dir.join(dir_name(target));
         let is_there = |target| read_superblock(&path(target)).is_ok_and(|s| s.target == target);
@@ -559,6 +563,7 @@ impl TargetDir {
         let process = this_process(dir)?;
         let _dir_lock = lock_dir(dir)?;
         let paths: Vec<PathBuf> = targets.iter().copied().map(path).collect();
+        paths.iter().try_for_each(|path| must_be_ours(path))?;
         let locks = paths.iter().map(|path| lock_dir(path));
         let _locks: Vec<ExclusiveLock> = locks.collect::<Result<_>>()?;
         let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
@@ -637,6 +642,19 @@ fn hold(path: &Path, process: &Process) -> Result<Option<ExclusiveLock>> {
 fn this_process(dir: &Path) -> Result<Process> {
     Process::this()
         .map_err(|error| TargetError::io(dir, "identify the process that serves", &error))
+}
+
+/// Refuses a directory of another user than root. Links in it could lead what is written there to any file
+/// that this process may write.
+fn must_be_ours(dir: &Path) -> Result<()> {
+    let found = fs::metadata(dir).map_err(|error| TargetError::io(dir, "stat it", &error))?;
+    match [0, geteuid().as_raw()].contains(&found.uid()) {
+        true => Ok(()),
+        false => Err(TargetError::Others {
+            dir: dir.to_owned(),
+            owner: found.uid(),
+        }),
+    }
 }
 
 /// What a process does with the targets that it holds.

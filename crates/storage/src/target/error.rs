@@ -45,6 +45,13 @@ pub enum TargetError {
         /// The directory.
         dir: PathBuf,
     },
+    /// It belongs to another user, who can change what is in it at any time.
+    Others {
+        /// The directory.
+        dir: PathBuf,
+        /// That user.
+        owner: u32,
+    },
     /// It is the directory of one target.
     IsTarget {
         /// The directory.
@@ -164,6 +171,14 @@ impl TargetError {
             reason: crate::error::words(error),
         }
     }
+
+    /// The same where a target was looked for: there is nothing to format then.
+    pub fn where_one_was_looked_for(self) -> TargetError {
+        match self {
+            TargetError::NotOurs { dir, files } => TargetError::OthersAlone { dir, files },
+            error => error,
+        }
+    }
 }
 
 impl From<StorageError> for TargetError {
@@ -190,6 +205,7 @@ impl TargetError {
             | TargetError::NotOurs { dir: path, .. }
             | TargetError::OthersAlone { dir: path, .. }
             | TargetError::NoDirectory { dir: path }
+            | TargetError::Others { dir: path, .. }
             | TargetError::IsTarget { dir: path, .. }
             | TargetError::NoTarget { dir: path }
             | TargetError::Exists { dir: path, .. }
@@ -225,6 +241,10 @@ impl TargetError {
             TargetError::NoDirectory { .. } => {
                 " is not there; look at the path, or make a target with glint format".into()
             }
+            TargetError::Others { owner, .. } => format!(
+                " belongs to user {owner}, who could have what is written there go elsewhere; do this as that \
+                 user, or give it to yours: chown -R"
+            ),
             TargetError::IsTarget { dir, target } => is_target(dir, *target),
             TargetError::NoTarget { .. } => " holds no target; make one with glint format".into(),
             TargetError::Exists { targets, .. } => exist(targets),

@@ -12,9 +12,9 @@ use crate::error::{Result, StorageError};
 
 /// How long a process that was killed may take to let go of its files. It is dead to all others, but its
 /// memory goes first, and what it had asked of a disk.
-const ENDING_MAX: Duration = Duration::from_secs(10);
+pub(crate) const ENDING_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked whether it has.
-const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 /// Held until dropped, or until the process ends however it ends.
 #[derive(Debug)]

@@ -17,7 +17,8 @@ const SHADE_MIN: u8 = 32;
 
 /// Draws `groups` of the OST in `dir`, as far as there are any up to the last one in use.
 pub fn draw(dir: &Path, target: TargetName, groups: Range<u32>) -> Result<(), String> {
-    let disk = TargetDir::extents_to_look_at(dir, target).map_err(|error| error.to_string())?;
+    let disk = TargetDir::extents_to_look_at(dir, target)
+        .map_err(|error| error.where_one_was_looked_for().to_string())?;
     let usage = Usage::read(&disk, &target.to_string()).map_err(|error| error.to_string())?;
     let svg = bitmap(target, &usage, groups).svg();
     say_lines(svg.map_err(|error| error.to_string())?.trim_end());

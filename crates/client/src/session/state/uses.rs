@@ -108,9 +108,9 @@ impl State {
         }
     }
 
-    /// Ends appends of which no more has come for long.
-    pub fn end_broken_appends(&mut self, now: Tick) {
-        let broken_off = self.long_appends.broken_off(now);
+    /// Ends those of the `late` appends whose calls do not go on, or have not for long.
+    pub fn end_broken_appends(&mut self, late: &[Fid], going_on: &[Fid], now: Tick) {
+        let broken_off = self.long_appends.broken_off(late, going_on, now);
         broken_off.into_iter().for_each(|fid| self.end_append(fid));
     }
 
