@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use base::Fid;
 
 use super::caller;
+use super::told_rights::{Hold, Rights, ToldRights};
 
 /// Answers remembered, at most.
 const OPEN_MAX: usize = 4096;
@@ -23,6 +24,8 @@ struct Open {
     dir: Fid,
     /// NONE: a page of the directory, with any of its children.
     child: Fid,
+    /// Tells it from all other answers.
+    serial: u64,
 }
 
 impl Open {
@@ -32,15 +35,17 @@ impl Open {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Answers {
     open: HashMap<u32, Open>,
+    pub rights: ToldRights,
+    serial: u64,
     /// Somebody was told something of whom nobody knows when he has digested it.
     unwatched: bool,
 }
 
 /// The answers, to be held while one is checked and written.
-#[derive(Debug, Default, Clone)]
+#[derive(Default, Clone)]
 pub(super) struct SharedAnswers(Arc<Mutex<Answers>>);
 
 impl SharedAnswers {
@@ -51,8 +56,7 @@ impl SharedAnswers {
     /// Who may still come to believe that a name in `dir` leads to `child`, having been told so. Only
     /// questions about a name that the kernel has already are digested without the directory's lock.
     pub fn late(&self, dir: Fid, child: Fid) -> Vec<Late> {
-        let told = Open { dir, child };
-        self.those(|open| *open == told)
+        self.those(|open| (open.dir, open.child) == (dir, child))
     }
 
     /// Whose answer may be about to make an inode of `fid`.
@@ -63,13 +67,36 @@ impl SharedAnswers {
     fn those(&self, told: impl Fn(&Open) -> bool) -> Vec<Late> {
         let answers = self.lock();
         let late = answers.open.iter().filter(|(_, open)| told(open));
-        let late = late.map(|(thread, open)| Late {
-            answers: self.clone(),
-            thread: *thread,
-            told: *open,
-            ran: caller::ran(*thread),
-        });
+        let late = late.map(|(thread, open)| self.late_one(*thread, *open));
         late.collect()
+    }
+
+    fn late_one(&self, thread: u32, told: Open) -> Late {
+        Late {
+            answers: self.clone(),
+            thread,
+            told,
+            ran: caller::ran(thread),
+        }
+    }
+
+    /// These threads have digested what they were told of `fid`, where their answers are no later ones.
+    pub fn digested(&self, fid: Fid, threads: &[Late]) {
+        for late in threads.iter().filter(|late| late.is_over()) {
+            let mut answers = self.lock();
+            if answers.open.get(&late.thread) == Some(&late.told) {
+                answers.rights.digested(late.thread, fid);
+            }
+        }
+    }
+
+    /// Which of these threads may not have digested their last answers.
+    pub fn of_threads(&self, threads: Vec<u32>) -> Vec<Late> {
+        let told = |thread: u32| Some((thread, self.lock().open.get(&thread).copied()?));
+        let told: Vec<_> = threads.into_iter().filter_map(told).collect();
+        let late = told.into_iter();
+        late.map(|(thread, told)| self.late_one(thread, told))
+            .collect()
     }
 }
 
@@ -78,21 +105,50 @@ impl Answers {
     /// will know when it has digested that.
     pub fn note(&mut self, thread: u32, dir: Fid, child: Fid) -> bool {
         if self.open.len() >= OPEN_MAX {
-            self.open
-                .retain(|thread, _| caller::state(*thread).is_some());
+            self.forget_ended();
         }
         // A thread of another namespace of processes has no number here.
         if thread == 0 || self.open.len() >= OPEN_MAX {
             self.unwatched = true;
             return false;
         }
-        self.open.insert(thread, Open { dir, child });
+        self.insert(thread, dir, child);
         true
     }
 
-    /// `thread` asks again: it has digested what it was told.
-    pub fn asks(&mut self, thread: u32) {
+    /// `thread` is about to be told these rights of `fid`, in an answer about names where that was noted.
+    pub fn tell(&mut self, thread: u32, fid: Fid, rights: (Rights, Hold)) {
+        let has_room = thread != 0 && self.open.len() < OPEN_MAX;
+        if !self.open.contains_key(&thread) && has_room {
+            self.insert(thread, Fid::NONE, fid);
+        }
+        if self.open.contains_key(&thread) {
+            self.rights.tell(thread, fid, rights);
+        }
+    }
+
+    fn insert(&mut self, thread: u32, dir: Fid, child: Fid) {
+        self.serial += 1;
+        let serial = self.serial;
+        self.open.insert(thread, Open { dir, child, serial });
+    }
+
+    /// Threads that have ended have digested all.
+    fn forget_ended(&mut self) {
+        let threads = self.open.keys().copied();
+        let ended: Vec<u32> = threads
+            .filter(|thread| caller::state(*thread).is_none())
+            .collect();
+        for thread in ended {
+            self.open.remove(&thread);
+            self.rights.ended(thread);
+        }
+    }
+
+    /// `thread` asks this request: it has digested what it was told.
+    pub fn asks(&mut self, thread: u32, number: u64) {
         self.open.remove(&thread);
+        self.rights.asks(thread, number);
     }
 
     /// An answer may be about to make an inode of `fid`.
@@ -102,7 +158,6 @@ impl Answers {
 }
 
 /// A thread that was told where a name leads.
-#[derive(Debug)]
 pub(super) struct Late {
     answers: SharedAnswers,
     thread: u32,
@@ -121,6 +176,14 @@ impl Late {
     pub fn digested(self) {
         let began = Instant::now();
         while !self.has_digested(began) {
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// The same, for so long at most.
+    pub fn digested_within(&self, patience: Duration) {
+        let began = Instant::now();
+        while !self.has_digested(began) && began.elapsed() < patience {
             thread::sleep(LOOK);
         }
     }
@@ -166,7 +229,7 @@ mod tests {
         );
         let making = |fid, dir| answers.making(fid, dir).len();
         assert_eq!((making(CHILD, Fid(9)), making(Fid(9), DIR)), (1, 0));
-        answers.lock().asks(me);
+        answers.lock().asks(me, 1);
         assert!(late[0].is_over() && answers.late(DIR, CHILD).is_empty());
     }
 

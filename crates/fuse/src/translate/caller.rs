@@ -206,6 +206,89 @@ pub(super) fn changes_by_path(thread: u32) -> bool {
     number.is_some_and(|number| CHANGES.contains(&number) || CHANGES_HERE.contains(&number))
 }
 
+/// The thread is in a call that looks its path up once more where a check of permissions fails with `ESTALE`.
+/// The check is one of a directory on the way, or of the file at the end.
+pub(super) fn checks_path(thread: u32, is_directory: bool) -> bool {
+    let Some((number, [_, path_at, ..])) = arguments(thread) else {
+        return false;
+    };
+    let is_one = |calls: [&[libc::c_long]; 2]| calls.iter().any(|calls| calls.contains(&number));
+    if is_one([CHECKS, CHECKS_HERE]) || (is_directory && is_one([PASSES, PASSES_HERE])) {
+        return true;
+    }
+    // An empty path is the file of a descriptor, which is not looked up.
+    let is_by_path = || path(thread, path_at).is_some_and(|path| !path.is_empty());
+    let may_be_by_path = is_one([CHECKS_OR_DESCRIPTOR, &[]])
+        || (is_directory && is_one([PASSES_OR_DESCRIPTOR, &[]]));
+    may_be_by_path && is_by_path()
+}
+
+/// Calls that check whether what their path leads to may be used.
+const CHECKS: &[libc::c_long] = &[
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_faccessat,
+    libc::SYS_chdir,
+    libc::SYS_chroot,
+    libc::SYS_truncate,
+    libc::SYS_execve,
+];
+
+/// The same, where the second argument is a path, or empty.
+const CHECKS_OR_DESCRIPTOR: &[libc::c_long] = &[
+    libc::SYS_faccessat2,
+    libc::SYS_execveat,
+    libc::SYS_utimensat,
+];
+
+/// Calls that check the directories on the way.
+const PASSES: &[libc::c_long] = &[
+    libc::SYS_mkdirat,
+    libc::SYS_mknodat,
+    libc::SYS_symlinkat,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat2,
+    libc::SYS_fchmodat,
+    libc::SYS_statfs,
+];
+
+/// The same, where the second argument is a path, or empty.
+const PASSES_OR_DESCRIPTOR: &[libc::c_long] = &[
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_readlinkat,
+    libc::SYS_linkat,
+    libc::SYS_fchownat,
+    SYS_FCHMODAT2,
+];
+
+/// Those that only older architectures have.
+#[cfg(target_arch = "x86_64")]
+const CHECKS_HERE: &[libc::c_long] = &[libc::SYS_open, libc::SYS_creat, libc::SYS_access];
+#[cfg(target_arch = "x86_64")]
+const PASSES_HERE: &[libc::c_long] = &[
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_readlink,
+    libc::SYS_mkdir,
+    libc::SYS_mknod,
+    libc::SYS_symlink,
+    libc::SYS_link,
+    libc::SYS_unlink,
+    libc::SYS_rmdir,
+    libc::SYS_rename,
+    libc::SYS_renameat,
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const CHECKS_HERE: &[libc::c_long] = &[];
+#[cfg(not(target_arch = "x86_64"))]
+const PASSES_HERE: &[libc::c_long] = &[];
+
 /// A call, as [`call`] says it, gives a file one more name.
 pub(super) fn is_link(call: &str) -> bool {
     let number = Call::said(call).map(|call| call.number);

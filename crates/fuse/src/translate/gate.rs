@@ -1,11 +1,11 @@
 //! Keeps replies with names and attributes in order with their withdrawals.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use base::{ByteRange, Fid};
-use client::executor::Sender;
+use client::executor::{Sender, oneshot};
 use client::kernel::{Forget, ForgetName, KernelCache};
 use tracing::{debug, error, trace};
 
@@ -13,6 +13,7 @@ use super::answers::{Answers, Late, SharedAnswers};
 use super::appending::Appending;
 use super::nodes::Nodes;
 use super::reading::Reading;
+use super::told_rights::{Hold, Rights};
 use crate::kernel::notify::{LateNotice, NoticePort, NotifyQueueConfig};
 use crate::kernel::{Lane, Notice, NoticeOutcome, Notifier, NotifyError, NotifyQueue, Pages};
 
@@ -22,6 +23,8 @@ const PATIENCE: Duration = Duration::from_millis(20);
 const WAITERS_KEPT: usize = 1024;
 /// Files in one notice that the kernel may drop.
 const PRUNE_MAX: usize = 512;
+/// How long a withdrawal waits at most for threads that were told what it withdraws, and have no processor.
+const DIGESTION_MAX: Duration = Duration::from_secs(10);
 /// A name no file has: asking the kernel to forget it waits for the directory's lock.
 const BARRIER: &[u8] = b"/";
 
@@ -82,11 +85,22 @@ pub struct Gate {
     pub(super) reading: Reading,
     pub(super) appending: Appending,
     answers: SharedAnswers,
+    /// Withdrawals that the kernel has heard of.
+    heard: Mutex<Heard>,
     rim: Mutex<Option<Rim>>,
+}
+
+/// Withdrawals until the mount has looked at all requests from before.
+#[derive(Default)]
+struct Heard {
+    files: Vec<Fid>,
+    /// Earlier ones are waited for.
+    is_waiting: bool,
 }
 
 #[derive(Clone)]
 struct Rim {
+    gate: Weak<Gate>,
     queue: Arc<NotifyQueue>,
     notifier: Notifier,
     /// By ticket.
@@ -106,6 +120,16 @@ impl Passage<'_> {
     pub fn note(&mut self, thread: u32, dir: Fid, child: Fid) -> bool {
         self.0.note(thread, dir, child)
     }
+
+    /// `thread` is about to be told these rights of `fid`.
+    pub fn tell(&mut self, thread: u32, fid: Fid, rights: (Rights, Hold)) {
+        self.0.tell(thread, fid, rights);
+    }
+
+    /// The kernel may drop what a request of this thread and number is told of `fid`.
+    pub fn are_in_doubt(&self, fid: Fid, asked: (u32, u64), rights: Rights) -> bool {
+        self.0.rights.are_in_doubt(fid, asked, rights)
+    }
 }
 
 impl Gate {
@@ -124,6 +148,7 @@ impl Gate {
         let port: Arc<dyn NoticePort> = Arc::new(notifier.clone());
         let queue = Arc::new(NotifyQueue::start(port, config, late)?);
         *lock(&self.rim) = Some(Rim {
+            gate: Arc::downgrade(self),
             queue,
             notifier: notifier.clone(),
             waiters: Arc::default(),
@@ -141,11 +166,9 @@ impl Gate {
         Passage(self.answers.lock())
     }
 
-    /// `thread` asks again: it has digested what it was told.
-    pub(super) fn asks(&self, thread: u32) {
-        if thread != 0 {
-            self.answers.lock().asks(thread);
-        }
+    /// `thread` asks this request: it has digested what it was told.
+    pub(super) fn asks(&self, thread: u32, number: u64) {
+        self.answers.lock().asks(thread, number);
     }
 
     /// All who were told of `fid`, by a name or by a page of `dir`, have digested that.
@@ -170,15 +193,44 @@ impl Gate {
     }
 
     fn forget_attributes(&self, fid: Fid, dir: Fid, done: Sender<()>) {
+        let late = {
+            let mut answers = self.answers.lock();
+            answers.rights.begin_withdrawal(fid);
+            answers.rights.all_late(fid)
+        };
+        let mut late = self.answers.of_threads(late);
+        late.retain(|late| !late.is_over());
+        let gate = self.rim().map(|rim| rim.gate);
+        let Some(gate) = gate.filter(|_| !late.is_empty()) else {
+            return self.withdraw_attributes(fid, dir, done);
+        };
+        let about = Some((fid, dir, done));
+        let withdrawal = Withdrawal { gate, about };
+        // A thread that has not digested them would check permissions by older ones.
+        spawn_digesting(move || {
+            digested_soon(&late);
+            drop(withdrawal);
+        });
+    }
+
+    fn withdraw_attributes(&self, fid: Fid, dir: Fid, done: Sender<()>) {
         let Some(Rim { notifier, .. }) = self.rim() else {
+            let waiting = self.answers.lock().rights.withdraw(fid, false);
+            drop(waiting);
             return done.send(());
         };
         // Takes no lock in the kernel, so it needs no thread of its own.
         let nodes = self.nodes.of(fid);
-        let mut absent = false;
-        for node in &nodes {
-            let told = notifier.inval_inode(*node, Pages::Keep);
-            absent |= matches!(told, Ok(NoticeOutcome::NotCached));
+        let told = nodes
+            .iter()
+            .map(|node| notifier.inval_inode(*node, Pages::Keep));
+        let told: Vec<_> = told.collect();
+        let absent = told.contains(&Ok(NoticeOutcome::NotCached));
+        let is_in_kernel = told.contains(&Ok(NoticeOutcome::Done));
+        let waiting = self.answers.lock().rights.withdraw(fid, is_in_kernel);
+        waiting.into_iter().for_each(|waiting| waiting.send(()));
+        if is_in_kernel {
+            self.heard(&notifier, fid);
         }
         if !absent || dir == Fid::NONE || !self.answers.lock().may_appear(fid, dir) {
             return done.send(());
@@ -200,6 +252,64 @@ impl Gate {
             };
             self.submit_waiting(parent, barrier, (waiting.clone(), digesting), digested);
         }
+    }
+
+    /// The kernel has heard of a withdrawal. Requests from before are waited for, for many files at once.
+    fn heard(&self, notifier: &Notifier, fid: Fid) {
+        let mut heard = lock(&self.heard);
+        heard.files.push(fid);
+        if !std::mem::replace(&mut heard.is_waiting, true) {
+            drop(heard);
+            self.settle(notifier);
+        }
+    }
+
+    fn settle(&self, notifier: &Notifier) {
+        let files = {
+            let mut heard = lock(&self.heard);
+            heard.is_waiting = !heard.files.is_empty();
+            std::mem::take(&mut heard.files)
+        };
+        let gate = self.rim().map(|rim| rim.gate);
+        let Some(gate) = gate.filter(|_| !files.is_empty()) else {
+            return;
+        };
+        let again = notifier.clone();
+        notifier.after_requests(move || {
+            if let Some(gate) = gate.upgrade() {
+                gate.answers.lock().rights.settle(&files);
+                gate.settle(&again);
+            }
+        });
+    }
+
+    /// Waits until nothing is on its way to the kernel for which it would drop these rights of `fid`. Then
+    /// the thread may ask anew.
+    pub(super) async fn nothing_is_late(&self, fid: Fid, asked: (u32, Rights)) {
+        let (heard, is_heard) = oneshot();
+        let threads = {
+            let mut answers = self.answers.lock();
+            answers.rights.wait(fid, heard);
+            answers.rights.late(fid, asked)
+        };
+        let late = self.answers.of_threads(threads);
+        is_heard.await;
+        let Some(Rim { notifier, .. }) = self.rim() else {
+            return;
+        };
+        let (answers, are_over) = (self.answers.clone(), late.iter().all(Late::is_over));
+        let (sure, is_sure) = oneshot();
+        let digest = move || {
+            digested_soon(&late);
+            // Those that never ask again are a doubt for nobody from here on.
+            notifier.after_requests(move || answers.digested(fid, &late));
+            sure.send(());
+        };
+        match are_over {
+            true => digest(),
+            false => spawn_digesting(digest),
+        }
+        is_sure.await;
     }
 
     /// A notice that waits for the lock of the directory of node `parent`. `then` runs when it is done.
@@ -262,12 +372,7 @@ impl Gate {
             waiting.late();
         };
         // Without a thread who waits is told when the notice is done.
-        let spawned = std::thread::Builder::new()
-            .name("fuse-late".into())
-            .spawn(digest);
-        if let Err(error) = spawned {
-            error!(%error, "no thread to wait for an answer to be digested");
-        }
+        spawn_digesting(digest);
     }
 }
 
@@ -365,6 +470,37 @@ impl KernelCache for Gate {
             // What the queue does not take is asked for again.
             let _ = queue.submit(PRUNE_LANE, Notice::Prune { nodeids }, |_| {});
         }
+    }
+}
+
+/// A withdrawal of attributes that waits. The kernel hears of it when this is dropped.
+struct Withdrawal {
+    gate: Weak<Gate>,
+    /// The file, a directory that it is in, and the waiter.
+    about: Option<(Fid, Fid, Sender<()>)>,
+}
+
+impl Drop for Withdrawal {
+    fn drop(&mut self) {
+        if let (Some(gate), Some((fid, dir, done))) = (self.gate.upgrade(), self.about.take()) {
+            gate.withdraw_attributes(fid, dir, done);
+        }
+    }
+}
+
+/// Waits until these have digested their answers, if they do so soon.
+fn digested_soon(late: &[Late]) {
+    let until = Instant::now() + DIGESTION_MAX;
+    for late in late {
+        late.digested_within(until.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Waits on a thread of its own for answers to be digested. Without a thread, what `digest` holds is dropped.
+fn spawn_digesting(digest: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().name("fuse-late".into());
+    if let Err(error) = thread.spawn(digest) {
+        error!(%error, "no thread to wait for an answer to be digested");
     }
 }
 

@@ -62,7 +62,7 @@ impl Asked {
         let known = page.entries.iter().filter_map(|entry| entry.entry.as_ref());
         let counted: Vec<Fid> = known.filter(|_| plus).map(|known| known.fid).collect();
         client.remember(counted.iter().copied());
-        let mut given = Vec::new();
+        let (mut given, mut uncovered) = (Vec::new(), Vec::new());
         let mut passage = self.context.gate.pass();
         let current = client.stamp() == page.stamp;
         let mut buffer = DirectoryBuffer::new(size);
@@ -78,9 +78,14 @@ impl Asked {
                     break;
                 }
                 given.extend(reference);
+                let known = known.map(|(known, _)| known);
+                uncovered.extend(known.filter(|known| !known.attr_valid));
             }
         }
         passage.note(self.thread, fid, Fid::NONE);
+        for known in uncovered {
+            self.tell_rights(&mut passage, known.fid, (&known.attr, false));
+        }
         let taken = self
             .replier()
             .is_some_and(|replier| replier.directory(&buffer) == Delivery::Taken);

@@ -16,6 +16,7 @@ mod requests;
 mod retries;
 mod shape;
 mod told_names;
+mod told_rights;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -24,17 +25,18 @@ use std::time::Duration;
 use base::{Fid, FsError, Name};
 use client::{Client, Entry, HandleId, Moved, Reached, Unheard, executor};
 use tracing::{error, info, trace};
-use wire::FileKind;
+use wire::{Attr, FileKind};
 
 use crate::kernel::{
     Delivery, Early, Granted, Handler, Heard, InitOffer, InitWish, Notifier, Op, Opened, Replier,
     Request,
 };
-use gate::Gate;
+use gate::{Gate, Passage};
 use nodes::{Nodes, Place, Sequel, Telling, Told};
 use parked::{Parked, Promise, take};
 use retries::{Answering, FoundName, Question, Retries};
 use told_names::ToldNames;
+use told_rights::{Hold, Rights};
 
 pub use errno::errno;
 
@@ -52,6 +54,22 @@ pub(crate) struct Context {
     retries: Retries,
     told_names: ToldNames,
     selinux: bool,
+}
+
+/// Which attempt of its caller a question belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nth {
+    /// Perhaps the first: the caller would ask anew.
+    First,
+    /// The second, which is the last.
+    Second,
+}
+
+/// Whether it matters that the kernel may drop an answer, and go by what it was told before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    Matters,
+    Passes,
 }
 
 /// One request under way: who asked, and the promise to answer.
@@ -174,9 +192,21 @@ impl Asked {
     fn run_at(
         self,
         fid: Fid,
-        (reached, question): (Reached, Question),
+        asks: (Reached, Question),
         work: impl Future<Output = ()> + Send + 'static,
     ) {
+        self.run_in_attempt(fid, asks, |_| work);
+    }
+
+    /// The same. `work` is told which attempt of the caller it belongs to.
+    fn run_in_attempt<F>(
+        self,
+        fid: Fid,
+        (reached, question): (Reached, Question),
+        work: impl FnOnce(Nth) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let answer = self.clone();
         self.run(async move {
             let client = answer.client();
@@ -187,14 +217,17 @@ impl Asked {
                 true => retries.begins_at(answer.thread, fid),
                 false => retries.begins_at_file(answer.thread, fid, question),
             };
-            if !is_found
-                && !begins()
+            let is_second = is_found || begins();
+            if !is_second
                 && let Err(failure) = client.reached_rightly(fid, reached).await
                 && !caller::has_by_descriptor(answer.thread, fid)
             {
                 return answer.astray((fid, question), failure);
             }
-            work.await;
+            match is_second {
+                true => work(Nth::Second).await,
+                false => work(Nth::First).await,
+            }
         });
     }
 
@@ -367,6 +400,8 @@ impl Asked {
         let mut passage = self.context.gate.pass();
         let current = self.client().stamp() == entry.stamp;
         let watched = passage.note(self.thread, dir, entry.fid);
+        let is_covered = entry.attr_valid && current;
+        self.tell_rights(&mut passage, entry.fid, (&entry.attr, is_covered));
         let told = tell(&entry);
         let mut shaped = shape::entry_of(&entry, told, current, watched);
         let (fid, kind) = (entry.fid, entry.attr.kind);
@@ -419,6 +454,8 @@ impl Asked {
             let mut passage = self.context.gate.pass();
             let current = self.client().stamp() == entry.stamp;
             let watched = passage.note(self.thread, dir, entry.fid);
+            let is_covered = entry.attr_valid && current;
+            self.tell_rights(&mut passage, entry.fid, (&entry.attr, is_covered));
             let opened = Opened {
                 handle: handle.0,
                 ..opened
@@ -441,8 +478,10 @@ impl Asked {
         let Some(replier) = self.replier() else {
             return;
         };
-        let _passage = self.context.gate.pass();
+        let mut passage = self.context.gate.pass();
         let current = self.client().stamp() == stat.stamp;
+        let is_covered = stat.valid && current;
+        self.tell_rights(&mut passage, fid, (&stat.attr, is_covered));
         let (valid, attributes) = shape::stat_of(fid, stat, current);
         replier.statx(valid, &attributes, Some(stat.attr.btime));
     }
@@ -498,44 +537,83 @@ impl Asked {
 
     /// Answers with the attributes that a change has led to.
     fn changed_stat(&self, fid: Fid, result: Result<client::Stat, FsError>) {
-        let is_changed = result.is_ok();
-        if is_changed {
+        if result.is_ok() {
             self.context.retries.ended(self.thread);
         }
-        // The kernel takes what it is told here even if it was withdrawn before the thread has run again. So
-        // it is told for no time, and asks when somebody wants to know.
-        let result = result.map(|stat| client::Stat {
-            valid: false,
-            ..stat
+        let stat = match result {
+            Ok(stat) => stat,
+            Err(failure) => return self.error(failure),
+        };
+        let taken = self.replier().map(|replier| {
+            let mut passage = self.context.gate.pass();
+            let current = self.client().stamp() == stat.stamp;
+            self.tell_rights(&mut passage, fid, (&stat.attr, stat.valid && current));
+            // The kernel takes what it is told here even if it was withdrawn before the thread has run again.
+            // So it is told for no time, and asks when somebody wants to know.
+            let (valid, attributes) = shape::stat_of(fid, &stat, false);
+            replier.attributes(valid, &attributes)
         });
-        if self.stat(fid, result) == Delivery::Refused && is_changed {
+        if taken != Some(Delivery::Taken) {
             self.client().unheard(Unheard::file(fid));
         }
     }
 
-    /// Answers with attributes.
-    fn stat(&self, fid: Fid, result: Result<client::Stat, FsError>) -> Delivery {
+    /// The caller is about to be told of these attributes, and whether a lock covers them.
+    fn tell_rights(&self, passage: &mut Passage<'_>, fid: Fid, (attr, is_covered): (&Attr, bool)) {
+        let hold = match is_covered {
+            true => Hold::Covered,
+            false => Hold::Uncovered,
+        };
+        passage.tell(self.thread, fid, (Rights::of(attr), hold));
+    }
+
+    /// Answers GETATTR. A caller whose permission the kernel would check by older attributes, as it drops the
+    /// answer, looks its path up again.
+    async fn looked(&self, (fid, attempt): (Fid, Nth), result: Result<client::Stat, FsError>) {
         let stat = match result {
             Ok(stat) => stat,
-            Err(failure) => {
-                self.error(failure);
-                return Delivery::Refused;
-            }
+            Err(failure) => return self.error(failure),
         };
-        let Some(replier) = self.replier() else {
-            return Delivery::Refused;
+        let doubt = match attempt {
+            Nth::First => Doubt::Matters,
+            Nth::Second => Doubt::Passes,
         };
-        let _passage = self.context.gate.pass();
-        let current = self.client().stamp() == stat.stamp;
-        let (valid, attributes) = shape::stat_of(fid, &stat, current);
-        replier.attributes(valid, &attributes)
+        if self.stat(fid, &stat, doubt) {
+            return;
+        }
+        let is_directory = stat.attr.kind == FileKind::Directory;
+        if !caller::checks_path(self.thread, is_directory) {
+            self.stat(fid, &stat, Doubt::Passes);
+            return;
+        }
+        let asked = (self.thread, Rights::of(&stat.attr));
+        self.context.gate.nothing_is_late(fid, asked).await;
+        self.astray((fid, Question::Attributes), FsError::Stale);
+    }
+
+    /// Answers with attributes. False: the kernel may drop the answer, and that matters.
+    fn stat(&self, fid: Fid, stat: &client::Stat, doubt: Doubt) -> bool {
+        let mut passage = self.context.gate.pass();
+        let asked = (self.thread, self.request());
+        let is_in_doubt = passage.are_in_doubt(fid, asked, Rights::of(&stat.attr));
+        if is_in_doubt && doubt == Doubt::Matters {
+            return false;
+        }
+        if let Some(replier) = self.replier() {
+            let is_covered = self.client().stamp() == stat.stamp && stat.valid;
+            self.tell_rights(&mut passage, fid, (&stat.attr, is_covered));
+            let (valid, attributes) = shape::stat_of(fid, stat, is_covered && !is_in_doubt);
+            replier.attributes(valid, &attributes);
+        }
+        true
     }
 }
 
 impl FileSystem {
     /// Begins what is asked. No `replier`: the caller was told that it is interrupted.
     fn begin(&self, request: &Request<'_>, replier: Option<Replier>) {
-        self.context.gate.asks(request.pid);
+        let gate = &self.context.gate;
+        gate.asks(request.pid, origin(request.unique));
         self.context.hear_of_move(request);
         trace!(unique = request.unique, thread = request.pid, nodeid = %Fid(request.nodeid), op = ?request.op, "asked");
         let Some(client) = self.context.client() else {

@@ -227,7 +227,8 @@ fn reached_held(asked: &Asked, fid: Fid) -> Reached {
 
 fn getattr(asked: Asked, fid: Fid, reached: Reached) {
     let (client, answer) = (asked.client(), asked.clone());
-    asked.run_at(fid, (reached, Question::Attributes), async move {
+    let asks = (reached, Question::Attributes);
+    asked.run_in_attempt(fid, asks, move |attempt| async move {
         let stat = match client.getattr(fid).await {
             // The servers do not hear of a descriptor with O_PATH.
             Err(FsError::Stale) if caller::has_by_descriptor(answer.thread, fid) => {
@@ -235,7 +236,7 @@ fn getattr(asked: Asked, fid: Fid, reached: Reached) {
             }
             stat => stat,
         };
-        answer.stat(fid, stat);
+        answer.looked((fid, attempt), stat).await;
     });
 }
 
