@@ -313,6 +313,14 @@ impl Allocator {
         Ok(Some(self.taken(blocks, group, run)))
     }
 
+    /// The next free blocks of a group in a row, from block `first` of it on, and at most `blocks`. None:
+    /// there are none, or its bitmap is not in memory.
+    pub fn next_free(&self, group: Group, first: u32, blocks: u32) -> Option<Extent> {
+        let map = self.map(group).ok()?;
+        let start = map.next_free(first)?;
+        Some(Extent::new(group.block(start), map.run_at(start, blocks)))
+    }
+
     /// Free stretches of a group that consist of whole aligned parts of `part` blocks. `None`: its bitmap is
     /// not in memory.
     pub fn free_stretches(&self, group: Group, part: u32) -> Option<Vec<Extent>> {

@@ -29,6 +29,8 @@ use crate::work::Touched;
 pub const TOMBSTONE_AGE: Duration = Duration::from_secs(3600);
 /// Changed records kept in memory. Beyond: they go to the store without waiting for a sync.
 const CHANGED_RECORDS_MAX: usize = 65_536;
+/// A store has space for whole blocks.
+const BLOCK_BYTES: u64 = 4096;
 /// From so many bytes on, copying them out of memory takes longer than another thread takes to
 /// wake up.
 const SLOW_BYTES_MIN: usize = 64 << 10;
@@ -187,7 +189,7 @@ impl Objects {
     /// There is room for `range` to take space: `NoSpace` where that would leave too little for the
     /// records. An object that has the space already needs no more.
     pub fn admit_growth(&mut self, id: ObjectId, range: ByteRange) -> Outcome<()> {
-        match self.room.take(&*self.store, range.len()) {
+        match self.room.take(&*self.store, space_of(range)) {
             Err(Failure::Refused(FsError::NoSpace)) if self.has_space_for(id, range)? => Ok(()),
             Err(Failure::Refused(FsError::NoSpace)) => {
                 if self.room.refuse(range.len()) {
@@ -516,6 +518,15 @@ pub fn file_range(offset: u64, len: u64) -> Result<ByteRange, FsError> {
     ByteRange::at(offset, len)
         .filter(|range| range.end <= FILE_BYTES_MAX)
         .ok_or(FsError::FileTooBig)
+}
+
+/// The space that bytes at `range` may take: that of the blocks they are in.
+fn space_of(range: ByteRange) -> u64 {
+    let end = range.end.checked_next_multiple_of(BLOCK_BYTES);
+    match range.is_empty() {
+        true => 0,
+        false => end.unwrap_or(u64::MAX) - range.start / BLOCK_BYTES * BLOCK_BYTES,
+    }
 }
 
 /// The object's name in the store.

@@ -236,7 +236,8 @@ fn number(kv: &Kv, key: &[u8]) -> u64 {
     found.map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
 }
 
-/// A disk in a full file system, which always wants space back. What is given back is garbage at once.
+/// A disk in a file system that is nearly full, and always wants space back. What is given back is garbage at
+/// once.
 #[derive(Debug)]
 struct Shrinking(FaultyDisk);
 
@@ -272,6 +273,8 @@ impl Disk for Shrinking {
     fn backing(&self) -> Result<Option<Backing>> {
         let space = SpaceStat {
             total: 1 << 40,
+            // More than the floor, and less than twice that.
+            available: 100 << 20,
             ..SpaceStat::default()
         };
         let taken = self.len()?;

@@ -11,6 +11,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use base::{Rng, SeededRng};
 use mounted::{Cluster, SmallDisk, first_difference, glint};
 
 const MIB: usize = 1 << 20;
@@ -533,5 +534,60 @@ fn kills_on_a_disk_that_is_now_full_and_now_not() {
                 assert!(kept == *data, "{} is not what was written", path.display());
             }
         });
+    });
+}
+
+/// The one writer of `a_small_ost_that_is_full_answers`: files are written and replaced in parts, cut, and
+/// removed. How many calls were refused.
+fn write_at_random(root: &Path, seed: u64, steps: usize) -> usize {
+    let (mut rng, mut refused) = (SeededRng::new(seed), 0);
+    for _ in 0..steps {
+        let path = root.join(format!("{}", rng.below(12)));
+        let len = [5_000, 70_000, 700_000, 2_000_000][rng.below(4) as usize];
+        let (at, is_synced) = (rng.below(1_500_000), rng.below(10) < 6);
+        let done = match rng.below(100) {
+            0..12 => fs::remove_file(&path),
+            12..20 => File::options()
+                .write(true)
+                .open(&path)
+                .and_then(|file| file.set_len(at / 3)),
+            _ => File::options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)
+                .and_then(|file| {
+                    file.write_all_at(&vec![7; len], at)?;
+                    if is_synced { file.sync_all() } else { Ok(()) }
+                }),
+        };
+        match done {
+            Err(error) if is_full(&error) => refused += 1,
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}"),
+            Ok(()) => {}
+        }
+    }
+    refused
+}
+
+/// Of a disk of 16 MiB, a few hundred KiB decide whether bytes and records find space.
+#[test]
+fn a_small_ost_that_is_full_answers() {
+    on_small_disks(16 << 20, |disk| {
+        let mut cluster = Cluster::start_at(&[(None, "mgs,mdt"), (Some(disk.path()), "ost")]);
+        let mount = cluster.mount();
+        let mut refused = 0;
+        for seed in 1..5 {
+            let root = cluster.root(mount).to_owned();
+            cluster.timed_for(MAKING_SPACE, "writing at random", || {
+                refused += write_at_random(&root, seed, 60);
+            });
+            let space = nix::sys::statvfs::statvfs(disk.path()).unwrap();
+            let [total, left] = [space.blocks(), space.blocks_available()];
+            // The records of the OST may have some of what its data must leave.
+            assert!(left >= total / 32, "{left} blocks of {total} are left");
+        }
+        assert!(refused > 0, "the disk was never full");
+        restarted_clean(&mut cluster, 1);
     });
 }

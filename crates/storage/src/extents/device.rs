@@ -4,13 +4,14 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use allocator::{
-    Allocator, Block, Cursors, Extent, GROUP_WORDS, Group, Io, Options, Refused, Reuse, Want,
+    Allocator, Block, Cursors, Extent, GROUP_BLOCKS, GROUP_WORDS, Group, Io, Options, Refused,
+    Reuse, Want,
 };
 use base::Tick;
 
 use super::commit::Commit;
 use super::gathered::Gathered;
-use super::geometry::{Geometry, SUPERBLOCKS};
+use super::geometry::{Geometry, STEP_BLOCKS, SUPERBLOCKS, steps_of};
 use super::log::{BLOCK_BYTES, Piece};
 use super::maps::Maps;
 use super::recovery::{Recovered, Replayed, first_table, read_map, recover};
@@ -263,6 +264,40 @@ impl<D: Disk> ExtentDisk<D> {
         self.load(group)?;
         let placed = self.allocator.place_in(range, blocks);
         placed.map_err(|error| StorageError::refused(&self.name, format!("{range}: {error}")))
+    }
+
+    /// At most `blocks` free blocks in a row that lie in `wanted` steps: the next ones of a group. The search
+    /// begins at block `first` of the group. `wanted` is asked with a step's first block, and whether a
+    /// commit names a block of the step.
+    pub fn next_free(
+        &mut self,
+        group: Group,
+        mut first: u32,
+        blocks: u32,
+        wanted: impl Fn(Block, bool) -> bool,
+    ) -> Result<Option<Extent>> {
+        self.check_running()?;
+        if self.allocator.summary(group).free == 0 {
+            return Ok(None);
+        }
+        self.load(group)?;
+        let is_wanted = |first: u32| {
+            let step = first / STEP_BLOCKS * STEP_BLOCKS;
+            let is_used = self.state.maps().has_used_beside(group.0, step);
+            wanted(group.block(step), is_used)
+        };
+        while let Some(free) = self.allocator.next_free(group, first, blocks) {
+            let steps = steps_of(free).take_while(|step| is_wanted(step.start.in_group()));
+            let found = steps.map(|step| step.blocks).sum();
+            if found > 0 {
+                return Ok(Some(free.split(found).0));
+            }
+            first = (free.start.in_group() / STEP_BLOCKS + 1) * STEP_BLOCKS;
+            if first >= GROUP_BLOCKS {
+                break;
+            }
+        }
+        Ok(None)
     }
 
     /// The next `blocks` of small objects will lie in a row, where there is such a run: how long it is.

@@ -15,6 +15,8 @@ const SUPERBLOCK_BYTES: usize = 512;
 const MAGIC: &[u8; 8] = b"GLINTEXT";
 /// Bytes of a group's entry in a table.
 pub const ENTRY_BYTES: u64 = 12;
+/// Blocks of a step: the space below is taken and given back in these. A word of a map has their bits.
+pub const STEP_BLOCKS: u32 = u64::BITS;
 /// Blocks of the log that a commit may need: a record of the greatest length, and one of a start.
 const LOG_BLOCKS_MIN: u64 = 16;
 
@@ -175,4 +177,15 @@ impl Geometry {
         }
         Ok(expected)
     }
+}
+
+/// The parts of an extent that are in one step each.
+pub fn steps_of(place: Extent) -> impl Iterator<Item = Extent> {
+    let mut rest = place;
+    std::iter::from_fn(move || {
+        let to_end = STEP_BLOCKS - rest.start.in_group() % STEP_BLOCKS;
+        let (step, behind) = rest.split(to_end);
+        rest = behind;
+        (step.blocks > 0).then_some(step)
+    })
 }

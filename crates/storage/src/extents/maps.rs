@@ -101,6 +101,12 @@ impl Maps {
         Ok(())
     }
 
+    /// One of the 64 blocks of a group is in use that have their bits in one word with block `bit`.
+    pub fn has_used_beside(&self, group: u32, bit: u32) -> bool {
+        self.map(group)
+            .is_some_and(|map| map[bit as usize / 64] != 0)
+    }
+
     /// The block is in use.
     pub fn is_used(&self, block: Block) -> bool {
         let bit = block.in_group();

@@ -41,6 +41,10 @@ use records::Records;
 use scattered::Scattered;
 use state::State;
 
+/// A call that finds no room is done so often, with a commit in between each time. Where blocks are replaced,
+/// each commit frees the places of some for the next ones.
+const ATTEMPTS_MAX: u32 = 32;
+
 /// Objects that are extents of one disk. Every byte is checked when it is read.
 #[derive(Debug)]
 pub struct ExtentObjects {
@@ -110,24 +114,31 @@ impl ExtentObjects {
         }
     }
 
-    /// Does `work`, again when blocks became free for which it found no room.
+    /// Does `work`, again when blocks became free for which it found no room, up to [`ATTEMPTS_MAX`] times.
     fn with_room<T>(&self, mut work: impl FnMut(&mut State) -> Result<T>) -> Result<T> {
+        let mut attempts = 1;
         loop {
             let result = work(&mut self.state());
-            match result {
-                Err(StorageError::NoSpace { .. }) if self.free_pending()? => {}
-                result => return result,
+            let is_full = matches!(result, Err(StorageError::NoSpace { .. }));
+            if !is_full || attempts == ATTEMPTS_MAX || !self.free_pending()? {
+                return result;
             }
+            attempts += 1;
         }
     }
 
-    /// Makes blocks free that wait for a commit, or for reads. False: there are none.
+    /// Makes blocks free that wait for a commit, or for reads, and gives space back that nothing needs.
+    /// False: nothing can be had now that could not be had before.
     fn free_pending(&self) -> Result<bool> {
-        let free_before = self.state().free_blocks();
+        let (frees, was_full) = {
+            let mut state = self.state();
+            (state.frees(), state.is_full_below()?)
+        };
         self.sync_all()?;
+        let may_shrink = self.shrink_where_tight()?;
         let mut state = self.state();
         loop {
-            if state.free_blocks() > free_before {
+            if state.frees() > frees || was_full && (may_shrink || !state.is_full_below()?) {
                 return Ok(true);
             }
             if state.pending_blocks() == 0 || !state.is_read() {
@@ -136,6 +147,11 @@ impl ExtentObjects {
             let waited = self.read_ended.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// The last bytes of the file system below may be taken, which are kept for records else.
+    pub fn take_last_bytes(&self) {
+        self.state().take_last_bytes();
     }
 }
 

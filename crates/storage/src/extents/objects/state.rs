@@ -6,11 +6,12 @@ use std::sync::Arc;
 use allocator::{Block, Extent, Group, Io, Length, Owner, Want};
 use base::Tick;
 
-use super::backing::{Backed, STEP_BLOCKS};
+use super::backing::{Backed, TRIED_MAX};
 use crate::disk::Disk;
 use crate::error::{Result, StorageError};
 use crate::extents::changed::{Object, Part};
 use crate::extents::device::ExtentDisk;
+use crate::extents::geometry::{STEP_BLOCKS, steps_of};
 use crate::extents::segment::{Named, Piece, SEGMENT_BLOCKS};
 use crate::objects::ObjectId;
 
@@ -43,7 +44,8 @@ fn owner(id: ObjectId) -> Owner {
 
 impl State {
     pub fn new(device: ExtentDisk<Arc<dyn Disk>>) -> State {
-        let backed = Backed::new(device.groups_in_use());
+        let groups = 0..device.geometry().groups();
+        let backed = Backed::new(device.groups_in_use(), groups);
         State {
             device,
             changed: BTreeMap::new(),
@@ -100,20 +102,31 @@ impl State {
             length: wanted.length,
             goal: wanted.goal,
         };
-        if self.backed.is_full_below(&self.device)?
-            && let Some(place) = self.place_backed(blocks)?
-        {
-            return Ok(place);
+        if !self.is_full_below()? {
+            let place = self.device.place(Tick(0), &want)?;
+            if let Some(place) = self.keep_backed(place)? {
+                return Ok(place);
+            }
         }
-        let place = self.device.place(Tick(0), &want)?;
-        if let Some(place) = self.keep_backed(place)? {
-            return Ok(place);
-        }
-        self.backed.note_full_below();
         let found = self.place_backed(blocks)?;
         found.ok_or_else(|| StorageError::NoSpace {
             at: "the disk below the extents".to_owned(),
         })
+    }
+
+    /// Space was not to be had from the file system below, and there is no more now.
+    pub fn is_full_below(&mut self) -> Result<bool> {
+        self.backed.is_full_below(&self.device)
+    }
+
+    /// How often blocks became free.
+    pub fn frees(&self) -> u64 {
+        self.device.frees()
+    }
+
+    /// The last bytes of the file system below may be taken, which are kept for records else.
+    pub fn take_last_bytes(&mut self) {
+        self.backed.take_last_bytes();
     }
 
     /// The first blocks of `place` that have space below; the others are given back. None: no block has.
@@ -134,14 +147,17 @@ impl State {
         if self.backed.has_searched(frees) {
             return Ok(None);
         }
+        // What is reserved has its space too, and nobody can have more now.
+        self.device.allocator().release_all();
         let (groups, from) = (self.device.geometry().groups(), self.backed.search_from());
+        let mut tries = TRIED_MAX;
         for behind in 0..=groups {
             let group = Group((from.group().0 + behind) % groups);
-            if !self.device.was_in_use(group) {
+            if !self.device.was_in_use(group) && !self.backed.has_any(group) {
                 continue;
             }
             let first = if behind == 0 { from.in_group() } else { 0 };
-            if let Some(place) = self.place_backed_in(group, first, blocks)? {
+            if let Some(place) = self.place_backed_in(group, first, blocks, &mut tries)? {
                 self.backed.note_found(place.end());
                 return Ok(Some(place));
             }
@@ -150,21 +166,48 @@ impl State {
         Ok(None)
     }
 
-    /// The same in one group, from a block of it on.
-    fn place_backed_in(&mut self, group: Group, first: u32, blocks: u32) -> Result<Option<Extent>> {
-        let (mut first, end) = (first, self.device.geometry().blocks_of(group));
-        while first < end {
-            let rest = Extent::new(group.block(first), end - first);
-            let Some(place) = self.device.place_in(rest, blocks)? else {
+    /// The same in one group, from a block of it on. `tries` steps may turn out to have no space.
+    fn place_backed_in(
+        &mut self,
+        group: Group,
+        first: u32,
+        blocks: u32,
+        tries: &mut u32,
+    ) -> Result<Option<Extent>> {
+        let mut first = first;
+        while *tries > 0 {
+            let Some(stretch) = self.backed_stretch(group, first, blocks)? else {
                 return Ok(None);
             };
-            if let Some(place) = self.keep_backed(place)? {
-                return Ok(Some(place));
+            let confirmed = self.confirmed(stretch)?;
+            if confirmed > 0 {
+                let (stretch, _) = stretch.split(confirmed);
+                return self.device.place_in(stretch, blocks);
             }
-            // Nor has the rest of that step.
-            first = (place.start.in_group() / STEP_BLOCKS + 1) * STEP_BLOCKS;
+            *tries -= 1;
+            first = (stretch.start.in_group() / STEP_BLOCKS + 1) * STEP_BLOCKS;
         }
         Ok(None)
+    }
+
+    /// At most `blocks` free blocks of a group in a row whose space was taken before: the next ones from
+    /// block `first` of it on. A step with a block that is in use has its space whole.
+    fn backed_stretch(&mut self, group: Group, first: u32, blocks: u32) -> Result<Option<Extent>> {
+        let backed = &self.backed;
+        let is_backed = |step, is_used| is_used || backed.has(step);
+        self.device.next_free(group, first, blocks, is_backed)
+    }
+
+    /// How many of these blocks, from the first one on, have their space for certain.
+    fn confirmed(&mut self, stretch: Extent) -> Result<u32> {
+        let mut confirmed = 0;
+        for step in steps_of(stretch) {
+            if !self.backed.confirm(&self.device, step.start)? {
+                break;
+            }
+            confirmed += step.blocks;
+        }
+        Ok(confirmed)
     }
 
     /// Gives space of one group back to the file system below. `false`: there is nothing to look at. The

@@ -103,7 +103,7 @@ impl ExtentObjects {
                 self.state().device.end_checkpoint(checkpoint, written)?;
             }
             if had_room {
-                return self.shrink_where_tight();
+                return self.shrink_where_tight().map(drop);
             }
         }
     }

@@ -50,32 +50,33 @@ impl ExtentObjects {
             let base = number * u64::from(SEGMENT_BLOCKS) * BLOCK_BYTES;
             let start = offset.max(base + u64::from(blocks.start) * BLOCK_BYTES);
             let stop = end.min(base + u64::from(blocks.end) * BLOCK_BYTES);
-            let part = &data[(start - offset) as usize..(stop - offset) as usize];
+            // What was written stays so, whatever the next attempt finds.
+            let mut from = start;
             self.with_room(|state| {
                 // A commit since the last look may have forgotten it.
                 self.know_object(state, id)?;
                 let length = self.length(state, id, (offset, end))?;
-                let written = self.write_part(state, id, start, part, length);
-                written.or_else(|error| {
-                    self.take_back(state, id, (start, stop))?;
-                    Err(error)
-                })
+                let part = &data[(from - offset) as usize..(stop - offset) as usize];
+                self.write_part(state, id, &mut from, part, length)
+                    .or_else(|error| {
+                        let kept = self.take_back(state, id, (start, stop))?;
+                        from = from.min(kept);
+                        Err(error)
+                    })
             })?;
         }
         Ok(())
     }
 
     /// Frees what a write of `start` to `stop` has put behind the object's end, before a commit names it: no
-    /// object would have it.
-    fn take_back(&self, state: &mut State, id: ObjectId, (start, stop): (u64, u64)) -> Result<()> {
+    /// object would have it. Says where that begins.
+    fn take_back(&self, state: &mut State, id: ObjectId, (start, stop): (u64, u64)) -> Result<u64> {
         let size = state.object(id)?.size.unwrap_or(0);
-        for (number, range) in by_segments(blocks_of(
-            start.max(size.next_multiple_of(BLOCK_BYTES)),
-            stop,
-        )) {
+        let kept = start.max(size.next_multiple_of(BLOCK_BYTES));
+        for (number, range) in by_segments(blocks_of(kept, stop)) {
             state.free(id, number, range)?;
         }
-        Ok(())
+        Ok(kept)
     }
 
     /// How long an object will be of which `offset` to `end` is written.
@@ -105,31 +106,33 @@ impl ExtentObjects {
         self.put_blocks(state, id, block, &bytes)
     }
 
-    /// Writes to blocks of one segment.
+    /// Writes to blocks of one segment. Where that fails, `start` is moved behind what was written.
     fn write_part(
         &self,
         state: &mut State,
         id: ObjectId,
-        start: u64,
+        start: &mut u64,
         data: &[u8],
         length: Length,
     ) -> Result<()> {
-        let (stop, blocks) = (
-            start + data.len() as u64,
-            blocks_of(start, start + data.len() as u64),
-        );
-        let bytes = self.whole_blocks(state, id, start, data)?;
-        let (number, range) = by_segments(blocks).next().unwrap_or((0, Range::default()));
-        self.put_run(
-            state,
-            &Run {
-                id,
-                number,
-                blocks: range,
-                bytes: &bytes,
-                length,
-            },
-        )?;
+        let stop = *start + data.len() as u64;
+        let blocks = blocks_of(*start, stop);
+        let bytes = self.whole_blocks(state, id, *start, data)?;
+        let (number, range) = by_segments(blocks.clone())
+            .next()
+            .unwrap_or((0, Range::default()));
+        let run = Run {
+            id,
+            number,
+            blocks: range,
+            bytes: &bytes,
+            length,
+        };
+        let mut at = run.blocks.start;
+        let put = self.put_run(state, &run, &mut at);
+        let done = blocks.start + u64::from(at - run.blocks.start);
+        *start = stop.min(done * BLOCK_BYTES).max(*start);
+        put?;
         let object = state.object(id)?;
         let size = object.size.unwrap_or(0).max(stop);
         object.set_size(size);
@@ -222,20 +225,20 @@ impl ExtentObjects {
                 bytes,
                 length,
             };
-            self.put_run(state, &run)?;
+            self.put_run(state, &run, &mut run.blocks.start.clone())?;
         }
         Ok(())
     }
 
-    /// Writes whole blocks: in place where no commit says what is there, else to new places.
-    fn put_run(&self, state: &mut State, run: &Run<'_>) -> Result<()> {
+    /// Writes whole blocks from block `at` of the run on: in place where no commit says what is there, else
+    /// to new places. Moves `at` behind those that were written.
+    fn put_run(&self, state: &mut State, run: &Run<'_>, at: &mut u32) -> Result<()> {
         self.know(state, run.id, run.number)?;
-        let mut at = run.blocks.start;
-        while at < run.blocks.end {
-            let bytes = &run.bytes[(at - run.blocks.start) as usize * BLOCK..];
-            at += match self.writable(state, run, at)? {
+        while *at < run.blocks.end {
+            let bytes = &run.bytes[(*at - run.blocks.start) as usize * BLOCK..];
+            *at += match self.writable(state, run, *at)? {
                 Some(piece) => self.write_there(state, run, piece, bytes)?,
-                None => self.write_anew(state, run, at, bytes)?,
+                None => self.write_anew(state, run, *at, bytes)?,
             };
         }
         Ok(())
