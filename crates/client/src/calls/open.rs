@@ -243,7 +243,7 @@ impl Client {
         };
         let mut parts: Vec<Part<'_>> = vec![Box::pin(registered)];
         if is_alone {
-            // Whoever needs the lock asks again.
+            // A call that needs the lock asks again.
             let locked = async {
                 let _ = self.enqueue(fid, Mode::PW, By::Call).await;
                 Ok(())

@@ -13,6 +13,9 @@ use crate::error::{Result, StorageError};
 /// How long a process that was killed may take to let go of its files. It is dead to all others, but its
 /// memory goes first, and what it had asked of a disk.
 pub(crate) const ENDING_MAX: Duration = Duration::from_secs(10);
+/// How long a holder that /proc does not name may take. As a rule it was killed a moment ago, and has let go
+/// since it was looked; else it is on another machine, or in another namespace.
+const UNNAMED_MAX: Duration = Duration::from_secs(2);
 /// How often it is looked whether it has.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
@@ -29,18 +32,26 @@ pub(crate) fn lock_exclusive(file: &File, path: &Path) -> Result<ExclusiveLock> 
             Ok(lock) => return Ok(lock),
             Err(holder) => holder,
         };
-        let is_ending = holder.is_some_and(is_ending);
-        if !is_ending || began.elapsed() > ENDING_MAX {
+        if began.elapsed() > patience(holder.map(is_ending)) {
             let at = path.display().to_string();
             return Err(StorageError::InUse { at, holder });
         }
-        if !std::mem::replace(&mut has_said, true) {
+        if holder.is_some() && !std::mem::replace(&mut has_said, true) {
             let (at, seconds) = (path.display(), ENDING_MAX.as_secs());
             tracing::warn!(
                 "{at}: waits for up to {seconds} s until a process that was killed has let go of it"
             );
         }
         std::thread::sleep(LOOK);
+    }
+}
+
+/// How long a holder is waited for that is ending, or is not; none: nobody is named.
+fn patience(is_ending: Option<bool>) -> Duration {
+    match is_ending {
+        Some(true) => ENDING_MAX,
+        Some(false) => Duration::ZERO,
+        None => UNNAMED_MAX,
     }
 }
 
@@ -127,6 +138,12 @@ mod tests {
         assert!(!is_killed(&status(none, none)));
         assert!(is_killed(&status(kill, none)) && is_killed(&status(none, kill)));
         assert!(!is_ending(std::process::id()));
+    }
+
+    #[test]
+    fn who_has_let_go_since_it_was_looked_is_waited_for() {
+        assert_eq!(patience(Some(false)), Duration::ZERO);
+        assert!(patience(None) > LOOK && patience(None) < patience(Some(true)));
     }
 
     #[test]
